@@ -1,0 +1,145 @@
+//! What a rank is told when it attaches, and what ranks and their keeper say to each other afterwards.
+//!
+//! A rank finds its keeper by environment ([`ENV_KEEPER`]): an abstract unix `SOCK_SEQPACKET` address, so nothing is left in
+//! the file system whatever dies. It sends [`ToKeeper::Hello`] and is answered with [`ToRank::Welcome`], which carries the
+//! descriptors listed there. Wire-up data is complete at that moment: no rank ever asks another one for addresses.
+//! Encoded with postcard, one message a datagram, at most [`MESSAGE_MAX`] bytes. Parsing never panics.
+
+use crate::ids::{JobId, NodeId, Rank};
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+
+/// Name (without the leading NUL byte) of the keeper's abstract socket.
+pub const ENV_KEEPER: &str = "PULC_KEEPER";
+/// 32 hexadecimal digits that prove to the keeper that this process was given rank [`ENV_RANK`].
+pub const ENV_COOKIE: &str = "PULC_COOKIE";
+pub const ENV_RANK: &str = "PULC_RANK";
+pub const ENV_SIZE: &str = "PULC_SIZE";
+/// Also the tag by which processes of a job are recognised in /proc.
+pub const ENV_JOBID: &str = "PULC_JOBID";
+pub const ENV_NODE: &str = "PULC_NODE";
+pub const ENV_LOCAL_RANK: &str = "PULC_LOCAL_RANK";
+pub const ENV_LOCAL_SIZE: &str = "PULC_LOCAL_SIZE";
+
+/// Largest datagram between rank and keeper, in bytes. [`Boot`] travels in a sealed memfd, not in a datagram.
+pub const MESSAGE_MAX: usize = 4096;
+
+/// The whole job as every rank sees it, identical for all ranks of a job. Lives in a sealed memfd, read-only.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Boot {
+    pub version: u32,
+    pub job: JobId,
+    pub nodes: Vec<BootNode>,
+    /// Indexed by rank.
+    pub tasks: Vec<BootTask>,
+    /// Secret from which the keys of all network frames of this job are derived.
+    pub key: [u8; 32],
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BootNode {
+    pub id: NodeId,
+    pub name: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BootTask {
+    /// Index into [`Boot::nodes`].
+    pub node: u32,
+    /// Where this rank receives frames, one address per rail; empty in a job on one node.
+    pub rails: Vec<SocketAddr>,
+}
+
+/// From a rank to its keeper.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToKeeper {
+    Hello {
+        version: u32,
+        rank: Rank,
+        cookie: [u8; 16],
+    },
+    /// Hand `what` and the attached descriptors (at most [`PASS_FDS_MAX`]) to a rank of this job on this node. The keeper
+    /// does not look inside `what` (at most [`PASS_BYTES_MAX`] bytes). Held until the addressee attaches.
+    Pass {
+        to: Rank,
+        what: Vec<u8>,
+    },
+    /// End the whole job; `code` becomes its exit status.
+    Abort {
+        code: u8,
+        text: String,
+    },
+}
+
+pub const PASS_FDS_MAX: usize = 4;
+pub const PASS_BYTES_MAX: usize = 256;
+
+/// From a keeper to one of its ranks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToRank {
+    /// Descriptors, in this order: memfd with [`Boot`], memfd of the node's board (`pulc_hal::board`), then one bound
+    /// UDP socket per rail.
+    Welcome {
+        boot_bytes: u32,
+        local_rank: u32,
+        local_size: u32,
+    },
+    Refused {
+        why: String,
+    },
+    /// A job-mate's [`ToKeeper::Pass`], with its descriptors.
+    Passed {
+        from: Rank,
+        what: Vec<u8>,
+    },
+    /// A rank has ended; what it sent before has been or will be delivered, nothing more will come.
+    Gone {
+        rank: Rank,
+        how: Gone,
+    },
+}
+
+/// How a rank ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Gone {
+    Exited(u8),
+    Killed(u8),
+    /// Its node was lost.
+    Lost,
+}
+
+/// Encodes any of the messages above.
+pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
+    postcard::to_allocvec(message).expect("postcard encodes every message type: no maps, no unsized sequences")
+}
+
+/// Decodes one message; trailing bytes are an error.
+pub fn decode<T: for<'a> Deserialize<'a>>(bytes: &[u8]) -> Result<T, Malformed> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((message, [])) => Ok(message),
+        _ => Err(Malformed { len: bytes.len() }),
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("malformed message of {len} bytes")]
+pub struct Malformed {
+    pub len: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_survive_the_round_trip_and_reject_what_is_cut_or_padded() {
+        let hello = ToKeeper::Hello { version: 1, rank: Rank(7), cookie: [9; 16] };
+        let bytes = encode(&hello);
+        assert_eq!(decode::<ToKeeper>(&bytes), Ok(hello));
+        for len in 0..bytes.len() {
+            assert!(decode::<ToKeeper>(&bytes[..len]).is_err(), "a prefix of {len} bytes was accepted");
+        }
+        let padded = [bytes.as_slice(), &[0]].concat();
+        assert!(decode::<ToKeeper>(&padded).is_err());
+    }
+}

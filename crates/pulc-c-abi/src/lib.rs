@@ -1,0 +1,1 @@
+//! Filled room by room.

@@ -1,0 +1,124 @@
+//! The one trait that every device implements. Called by the handler (and by the conformance suite); a device never calls
+//! upward except through the [`Sink`] it is handed, never blocks, and knows nothing of protocols.
+//!
+//! A *frame* is at most [`Limits::frame_max`] bytes, given as two parts (the caller's header and body) that the device
+//! gathers, so no floor has to join them first. What a device promises about frames is told by [`Caps`]: the handler puts a
+//! reliable link (`pulc-link`) on top of a device that is not [`Caps::RELIABLE`].
+//!
+//! Vocabulary after UCX and libfabric: short (inlined in the device's smallest unit), bulk (copied through device buffers),
+//! zero-copy (by reference into memory the peer can map); back-pressure is the outcome [`SendError::Again`], not a failure.
+
+use pulc_base::metrics::DeviceCounters;
+use std::os::fd::BorrowedFd;
+
+/// What a device can do and promises. A set of bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Caps(pub u32);
+
+impl Caps {
+    /// Every accepted frame arrives exactly once, unless the peer dies.
+    pub const RELIABLE: Caps = Caps(1);
+    /// Frames of one sender arrive in the order sent.
+    pub const ORDERED: Caps = Caps(2);
+    /// `send_bulk` exists: frames longer than `short_max`.
+    pub const BULK: Caps = Caps(4);
+    /// `send_zcopy` exists.
+    pub const ZERO_COPY: Caps = Caps(8);
+    /// Only job-mates of the same user can have sent a frame; no tag is needed.
+    pub const TRUSTED_ORIGIN: Caps = Caps(16);
+    /// A sleeping receiver is woken through its doorbell on the board.
+    pub const RINGS_DOORBELL: Caps = Caps(32);
+    /// `wait_fd` becomes readable when frames may be waiting.
+    pub const WAIT_FD: Caps = Caps(64);
+
+    pub const fn with(self, other: Caps) -> Caps {
+        Caps(self.0 | other.0)
+    }
+
+    pub const fn has(self, other: Caps) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// Sizes in bytes, counts in frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Longest frame that `send_short` takes.
+    pub short_max: usize,
+    /// Longest frame that `send_bulk` (or, without it, `send_short`) takes.
+    pub frame_max: usize,
+}
+
+/// A peer as this device numbers it, given out by the device when the peer is opened, dense from 0.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct Peer(pub u32);
+
+/// Why a frame was not taken. Nothing of it has been sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SendError {
+    /// No room now; poll and try again.
+    #[error("no room for the frame now")]
+    Again,
+    #[error("the peer is gone")]
+    PeerGone,
+    #[error("a frame of {len} bytes exceeds the device's limit of {max}")]
+    TooLong { len: usize, max: usize },
+    #[error("the device has no such send flavour")]
+    Unsupported,
+}
+
+/// A frame on arrival. Valid only during the call that hands it over.
+pub enum Frame<'a> {
+    /// Already copied out of reach of the sender.
+    Private(&'a [u8]),
+    /// Still in memory that the sender can change: read every byte at most once, through the accessor.
+    Shared(SharedFrame<'a>),
+}
+
+/// Takes what a device has received.
+pub trait Sink {
+    fn frame(&mut self, from: Peer, frame: Frame<'_>);
+    /// The device found that nothing more can come from this peer (its ring broke the rules, its socket failed).
+    fn peer_failed(&mut self, from: Peer, why: PeerFault);
+}
+
+/// Why a device gave a peer up. The pair is poisoned; the rest of the job goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PeerFault {
+    #[error("its channel broke the rules: {0}")]
+    BrokenRules(&'static str),
+    #[error("its channel reported system error {0}")]
+    System(i32),
+}
+
+/// A way to move frames between this process and its peers.
+pub trait Device {
+    fn name(&self) -> &'static str;
+    fn caps(&self) -> Caps;
+    fn limits(&self) -> Limits;
+
+    /// Sends a frame of at most `short_max` bytes: no allocation, no lock, no system call where the device can help it.
+    fn send_short(&mut self, to: Peer, parts: [&[u8]; 2]) -> Result<(), SendError>;
+
+    /// Sends a frame of at most `frame_max` bytes through device buffers; the parts are free on return.
+    fn send_bulk(&mut self, to: Peer, parts: [&[u8]; 2]) -> Result<(), SendError>;
+
+    /// Pushes out what earlier sends may have batched. To be called before waiting.
+    fn flush(&mut self);
+
+    /// Hands at most `budget` received frames to `sink`; returns how many. Never blocks.
+    fn poll(&mut self, sink: &mut impl Sink, budget: usize) -> usize;
+
+    /// A descriptor to wait on, for devices with [`Caps::WAIT_FD`].
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Forgets a peer and frees what it held; later sends to it give `PeerGone`.
+    fn close_peer(&mut self, peer: Peer);
+
+    fn counters(&self) -> DeviceCounters;
+}
+
+/// Placeholder bound by lifetime until the shm device defines its accessor.
+pub struct SharedFrame<'a> {
+    pub(crate) _bytes: std::marker::PhantomData<&'a ()>,
+}

@@ -1,0 +1,1 @@
+//! See this crate's Cargo.toml for what it is; filled room by room.

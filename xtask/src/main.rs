@@ -1,0 +1,3 @@
+//! Filled room by room.
+
+fn main() {}
