@@ -1,1 +1,3 @@
 //! See this crate's Cargo.toml for what it is; filled room by room.
+
+pub mod node;

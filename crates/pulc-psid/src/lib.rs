@@ -1,1 +1,8 @@
-//! See this crate's Cargo.toml for what it is; filled room by room.
+//! The node daemon psid and the keeper of a job on a node.
+#![forbid(unsafe_code)]
+
+pub mod error;
+pub mod mesh;
+pub mod peer_message;
+
+pub use error::Error;
