@@ -1,1 +1,13 @@
-//! Filled room by room.
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod address;
+mod error;
+mod machine;
+mod port;
+
+pub use address::{Address, From, Match};
+pub use error::Error;
+pub use machine::{Counters, Node, Pulc, Task};
+pub use port::{Envelope, Mode, Port, select};
+pub use pulc_base::{JobId, NodeId, NodeIndex, Rank};

@@ -1,0 +1,47 @@
+//! Everything that can go wrong at this door, in one enum. Texts say the value, the limit and what to do next.
+
+use pulc_base::Rank;
+use std::time::Duration;
+
+/// Why a call failed.
+#[non_exhaustive]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Error {
+    /// The process could not join its job.
+    #[error("cannot attach: {0}")]
+    Attach(String),
+    /// This process is a fork of the one that attached; an engine is never shared across fork.
+    #[error(
+        "process {child} is a fork of attached process {parent}: attach before the fork only, or exec in the child"
+    )]
+    Forked { parent: u32, child: u32 },
+    #[error("rank {rank} does not exist: this job has ranks 0..{size}")]
+    NoSuchRank { rank: Rank, size: u32 },
+    #[error("port name of {len} bytes: a name has 1 to {max} bytes")]
+    BadName { len: usize, max: usize },
+    #[error("port {name:?} is already open in this process: close it first or choose another name")]
+    NameTaken { name: String },
+    #[error("{limit} ports are open: close one, or raise PULC_PORTS_MAX")]
+    TooManyPorts { limit: usize },
+    #[error("rank {rank} has opened no port {name:?} within {waited:?}: check the name, or raise PULC_PORT_LOOKUP_MS")]
+    UnknownPort { rank: Rank, name: String, waited: Duration },
+    #[error("message of {len} bytes exceeds the limit of {max}: split it, or raise {parameter}")]
+    MessageTooLarge { len: usize, max: usize, parameter: &'static str },
+    /// The message is kept and can be received again with a larger buffer.
+    #[error(
+        "message of {needed} bytes does not fit the buffer of {len}: it is kept, receive it again with room enough"
+    )]
+    BufferTooSmall { needed: usize, len: usize },
+    #[error("rank {rank} is gone ({how})")]
+    PeerGone { rank: Rank, how: String },
+    #[error("nothing came in time")]
+    Timeout,
+    #[error("out of memory: {0}")]
+    NoMemory(String),
+    #[error("out of descriptors: {0}")]
+    NoDescriptors(String),
+    #[error("select needs at least one port, all of one process")]
+    BadSelect,
+    #[error("{0}")]
+    System(String),
+}
