@@ -1,1 +1,14 @@
-//! See this crate's Cargo.toml for what it is; filled room by room.
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod config;
+mod credit;
+mod keys;
+mod link;
+mod wire;
+
+pub use config::{Config, PACKETS_UNDER_WAY_MAX, PARAMS, RAILS_MAX};
+pub use credit::credit_share;
+pub use keys::LinkKeys;
+pub use link::{Full, Link, LinkError, Outlet, Rail, Refused};
+pub use wire::{OVERHEAD, peek};

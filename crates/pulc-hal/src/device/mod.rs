@@ -8,6 +8,8 @@
 //! Vocabulary after UCX and libfabric: short (inlined in the device's smallest unit), bulk (copied through device buffers),
 //! zero-copy (by reference into memory the peer can map); back-pressure is the outcome [`SendError::Again`], not a failure.
 
+pub mod udp;
+
 use pulc_base::metrics::DeviceCounters;
 use std::os::fd::BorrowedFd;
 
@@ -69,8 +71,8 @@ pub enum SendError {
 
 /// A frame on arrival. Valid only during the call that hands it over.
 pub enum Frame<'a> {
-    /// Already copied out of reach of the sender.
-    Private(&'a [u8]),
+    /// Already copied out of reach of the sender; the receiver may use the bytes as it likes (decrypt them in place).
+    Private(&'a mut [u8]),
     /// Still in memory that the sender can change: read every byte at most once, through the accessor.
     Shared(SharedFrame<'a>),
 }

@@ -1,0 +1,66 @@
+//! Sizes and limits of a link, and their rows in the parameter table. Made by the owner once per process; never changes
+//! while a link lives.
+
+use crate::wire::OVERHEAD;
+use pulc_base::param::Param;
+
+/// Most packets a sender may have under way on one link; the width of the selective acknowledgement.
+pub const PACKETS_UNDER_WAY_MAX: usize = 256;
+
+/// Rails one link can know.
+pub const RAILS_MAX: usize = 8;
+
+/// How a link behaves. Both ends of a link may differ in everything but `encrypt`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Longest frame that every rail carries, in bytes, tag and header included.
+    pub frame_max: usize,
+    /// Rails that are up at the start: 0..rails.
+    pub rails: u8,
+    /// What this end lets the peer have under way before anything else is said, in bytes; see [`crate::credit_share`].
+    pub window_bytes: u32,
+    /// What this end may have under way before the peer has said anything, in bytes.
+    pub first_window_bytes: u32,
+    /// Bytes that `send` keeps (queued and unacknowledged) before it answers `Again`.
+    pub retention_max_bytes: usize,
+    /// Encrypt the packets too; the tag is there in any case.
+    pub encrypt: bool,
+}
+
+pub static RETENTION_MAX_BYTES: Param = Param {
+    name: "link_retention_max_bytes",
+    default: 1 << 20,
+    min: 128 << 10,
+    max: 64 << 20,
+    text: "bytes one link keeps for packets not yet acknowledged",
+};
+
+pub static ENCRYPT: Param = Param {
+    name: "link_encrypt",
+    default: 0,
+    min: 0,
+    max: 1,
+    text: "1: frames between nodes are encrypted, not only authenticated; the same for all ranks of a job",
+};
+
+/// This crate's rows.
+pub static PARAMS: &[&Param] = &[&RETENTION_MAX_BYTES, &ENCRYPT];
+
+impl Config {
+    /// The parameters in force, for rails whose frames hold `frame_max` bytes. Reads the environment.
+    pub fn from_params(frame_max: usize, rails: u8, window_bytes: u32) -> Config {
+        Config {
+            frame_max,
+            rails,
+            window_bytes,
+            first_window_bytes: window_bytes,
+            retention_max_bytes: RETENTION_MAX_BYTES.read().value as usize,
+            encrypt: ENCRYPT.read().value == 1,
+        }
+    }
+
+    /// Longest packet that fits a frame, in bytes.
+    pub fn packet_max(&self) -> usize {
+        self.frame_max.saturating_sub(OVERHEAD)
+    }
+}
