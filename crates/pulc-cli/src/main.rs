@@ -1,3 +1,31 @@
-//! Filled room by room.
+//! The command `pulc`: picks the subcommand, nothing else. Each subcommand is one file with `Args` and `run`.
+#![forbid(unsafe_code)]
 
-fn main() {}
+mod ps;
+mod run;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// PULC turns ordinary machines into one parallel computer
+#[derive(Parser)]
+#[command(name = "pulc", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a parallel program
+    Run(run::Args),
+    /// Show the jobs and their processes on all nodes
+    Ps(ps::Args),
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Run(args) => run::run(args),
+        Command::Ps(args) => ps::run(args),
+    }
+}

@@ -1,3 +1,12 @@
-//! See this crate's Cargo.toml for what it is; filled room by room.
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
 
+pub mod client;
+pub mod frame;
+pub mod message;
 pub mod node;
+
+pub use client::{Client, ClientSender, socket_name};
+pub use frame::{FRAME_MAX, FrameError};
+pub use message::{Ended, JobInfo, LaunchSpec, Limit, ProcessInfo, Reply, Request, RunSpec, StopKind, Stream};
+pub use node::{NodeInfo, NodeState};

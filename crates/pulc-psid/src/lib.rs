@@ -1,7 +1,8 @@
-//! The node daemon psid and the keeper of a job on a node.
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
 pub mod error;
+pub mod jobs;
 pub mod mesh;
 pub mod peer_message;
 

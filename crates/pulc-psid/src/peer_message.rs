@@ -2,6 +2,7 @@
 //! message in one place; each room adds its variants. Carried by [`crate::mesh`] in order, at most once, encoded with postcard.
 //! Variants are only ever appended: their position is their number on the wire.
 
+use crate::jobs::message::JobMsg;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -9,4 +10,6 @@ pub enum PeerMsg {
     /// Answered with [`PeerMsg::ProbeAnswer`] carrying the same number: is the other daemon's event loop alive?
     Probe(u64),
     ProbeAnswer(u64),
+    /// Launch, stdio, signals and exits of jobs.
+    Job(JobMsg),
 }

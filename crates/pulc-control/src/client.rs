@@ -1,0 +1,93 @@
+//! A client's connection to psid: blocking, no runtime, usable from several threads (one reads, any may send). Used by the
+//! commands; never starts a daemon itself.
+
+use crate::frame::{self, FrameError};
+use crate::message::{Reply, Request};
+use pulc_base::{NodeId, PROTOCOL_VERSION};
+use std::io::{BufReader, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Environment variable that picks one of several daemons of a user on one machine.
+pub const ENV_INSTANCE: &str = "PULC_INSTANCE";
+
+/// Abstract address (without the leading NUL byte) on which the daemon of user `uid` listens for clients.
+pub fn socket_name(uid: u32, instance: Option<&str>) -> String {
+    match instance {
+        Some(instance) => format!("pulc-psid-{uid}-{instance}"),
+        None => format!("pulc-psid-{uid}"),
+    }
+}
+
+pub struct Client {
+    reader: BufReader<UnixStream>,
+    sender: ClientSender,
+    node: NodeId,
+}
+
+/// The sending half; clones share the connection.
+#[derive(Clone)]
+pub struct ClientSender {
+    stream: Arc<Mutex<UnixStream>>,
+}
+
+impl Client {
+    /// Connects to a daemon by its abstract address; `Ok(None)` when none listens there.
+    pub fn connect(name: &str) -> Result<Option<Client>, FrameError> {
+        let address = SocketAddr::from_abstract_name(name)?;
+        match UnixStream::connect_addr(&address) {
+            Ok(stream) => Client::new(stream).map(Some),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Greets the psid at the other end of `stream`.
+    pub fn new(stream: UnixStream) -> Result<Client, FrameError> {
+        let sender = ClientSender { stream: Arc::new(Mutex::new(stream.try_clone()?)) };
+        let mut client = Client { reader: BufReader::new(stream), sender, node: NodeId([0; 16]) };
+        client.sender.send(&Request::Hello { version: PROTOCOL_VERSION })?;
+        match client.next()? {
+            Reply::Welcome { node, .. } => client.node = node,
+            Reply::Refused { why } => return Err(FrameError::Io(std::io::Error::other(why))),
+            _ => return Err(FrameError::Malformed { len: 0 }),
+        }
+        Ok(client)
+    }
+
+    /// The node whose psid answers.
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+
+    pub fn sender(&self) -> ClientSender {
+        self.sender.clone()
+    }
+
+    pub fn send(&self, request: &Request) -> Result<(), FrameError> {
+        self.sender.send(request)
+    }
+
+    /// The next reply.
+    ///
+    /// # Blocking
+    /// Until one comes or the daemon closes the connection.
+    pub fn next(&mut self) -> Result<Reply, FrameError> {
+        frame::read(&mut self.reader)
+    }
+
+    /// One request, one reply.
+    pub fn call(&mut self, request: &Request) -> Result<Reply, FrameError> {
+        self.send(request)?;
+        self.next()
+    }
+}
+
+impl ClientSender {
+    pub fn send(&self, request: &Request) -> Result<(), FrameError> {
+        let bytes = frame::encode(request)?;
+        self.stream.lock().unwrap_or_else(PoisonError::into_inner).write_all(&bytes)?;
+        Ok(())
+    }
+}
