@@ -1,3 +1,80 @@
-//! Filled room by room.
+//! `cargo xtask …`: everything a developer or the continuous integration does with this repository, one file a command.
+//! Runs other programs (cargo, cc, ip) and reads the tree; it names no crate of the house, so that it builds in seconds
+//! and still works when the house does not compile.
+#![forbid(unsafe_code)]
 
-fn main() {}
+mod bench;
+mod c_door;
+mod cargo_tests;
+mod cluster;
+mod dist;
+mod skips;
+mod steps;
+mod test;
+mod tidy;
+
+use clap::{Parser, Subcommand};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "All automation of the project", disable_help_subcommand = false)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the demo (heat diffusion on a local two-node cluster) from the release build
+    Demo {
+        /// Passed on to `pulc demo`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Check format, lints, house rules, all tests, the documentation's examples and the C example
+    Test {
+        /// Also the long suites: more seeds, more rounds; dated results are written under bench/records/
+        #[arg(long)]
+        full: bool,
+    },
+    /// What the continuous integration runs: test, dist, the quick demo, and dist used from another directory
+    Ci,
+    /// Check the house rules only
+    Tidy,
+    /// Build the relocatable tree dist/
+    Dist,
+    /// Build and run `pulc bench …`
+    Bench {
+        /// Passed on to `pulc bench`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Start a local cluster of network namespaces with a daemon each, and a command (or a shell) on its first node
+    Cluster(cluster::Arguments),
+}
+
+fn main() -> ExitCode {
+    let root = root();
+    let outcome = match Arguments::parse().command {
+        Command::Demo { arguments } => bench::pulc(&root, "demo", &arguments),
+        Command::Test { full } => test::test(&root, full),
+        Command::Ci => test::ci(&root),
+        Command::Tidy => tidy::run(&root),
+        Command::Dist => dist::run(&root),
+        Command::Bench { arguments } => bench::pulc(&root, "bench", &arguments),
+        Command::Cluster(arguments) => cluster::run(&root, &arguments),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("xtask: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Root of the repository: where this crate was built from.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies directly under the root").to_path_buf()
+}

@@ -1,0 +1,15 @@
+//! `cargo xtask demo` and `cargo xtask bench`: build `pulc` as a user would and run one of its commands on this terminal.
+
+use crate::steps::{self, Outcome};
+use std::path::Path;
+use std::time::Duration;
+
+/// Demos and benchmarks are started by hand; the limit only ends what hangs.
+const LIMIT: Duration = Duration::from_secs(4 * 3600);
+
+pub fn pulc(root: &Path, command: &str, arguments: &[String]) -> Outcome {
+    let mut cargo =
+        steps::cargo(root, &["run", "--quiet", "--release", "-p", "pulc-cli", "--bin", "pulc", "--", command]);
+    cargo.args(arguments);
+    steps::run(&mut cargo, LIMIT)
+}

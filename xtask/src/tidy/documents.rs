@@ -1,0 +1,127 @@
+//! Rules for documents: the root papers exist, every crate has a README with the four headings, and links between files of
+//! this repository lead somewhere.
+
+use super::{File, Finding};
+use std::path::{Component, Path, PathBuf};
+
+const ROOT_PAPERS: &[&str] = &[
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "CAVEATS.md",
+    "CHANGELOG.md",
+    "LICENSE-MIT",
+    "LICENSE-APACHE",
+    "docs/glossary.md",
+];
+
+const HEADINGS: &[&str] = &["Door", "Rooms", "Invariants", "Neighbours"];
+
+pub fn check(root: &Path, files: &[File]) -> Vec<Finding> {
+    let has = |path: &Path| files.iter().any(|file| file.path == path);
+    let mut findings = Vec::new();
+    for paper in ROOT_PAPERS {
+        if !has(Path::new(paper)) {
+            findings.push(Finding::new(*paper, 0, "is missing"));
+        }
+    }
+    for manifest in files.iter().filter(|file| file.name() == "Cargo.toml" && file.path.starts_with("crates")) {
+        let readme = manifest.path.with_file_name("README.md");
+        match files.iter().find(|file| file.path == readme) {
+            None => findings.push(Finding::new(readme, 0, "is missing; headings Door, Rooms, Invariants, Neighbours")),
+            Some(file) => {
+                for heading in HEADINGS.iter().filter(|heading| !has_heading(&file.text, heading)) {
+                    findings.push(Finding::new(&readme, 0, format!("lacks the heading \"## {heading}\"")));
+                }
+            }
+        }
+    }
+    for file in files.iter().filter(|file| file.is("md")) {
+        for (line, target) in links(&file.text) {
+            let path = normal(&file.path.parent().unwrap_or(Path::new("")).join(&target));
+            if !has(&path) && !root.join(&path).is_dir() {
+                findings.push(Finding::new(&file.path, line, format!("links to {target}, which does not exist")));
+            }
+        }
+    }
+    findings
+}
+
+fn has_heading(text: &str, heading: &str) -> bool {
+    text.lines().any(|line| line.starts_with('#') && line.trim_start_matches(['#', ' ']).starts_with(heading))
+}
+
+/// Relative targets of `[text](target)` outside code, with their lines and without `#anchors`.
+fn links(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut in_code = false;
+    for (number, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            in_code = !in_code;
+        }
+        if in_code {
+            continue;
+        }
+        // Every second part is inside backquotes.
+        for part in line.split('`').step_by(2) {
+            for (at, _) in part.match_indices("](") {
+                let target = part[at + 2..].split([')', ' ']).next().unwrap_or_default();
+                let target = target.split('#').next().unwrap_or_default();
+                let is_far = target.contains("://") || target.starts_with("mailto:");
+                if !target.is_empty() && !is_far {
+                    found.push((number + 1, target.to_string()));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Resolves `.` and `..` in the path's own text.
+fn normal(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir if out.pop() => {}
+            Component::CurDir => {}
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, text: &str) -> File {
+        File { path: path.into(), text: text.into() }
+    }
+
+    fn findings(files: &[File]) -> Vec<String> {
+        let found = check(Path::new("/nonexistent"), files);
+        found.iter().map(|f| f.to_string()).filter(|text| !text.ends_with(": is missing")).collect()
+    }
+
+    #[test]
+    fn a_missing_root_paper_is_found() {
+        let found = check(Path::new("/nonexistent"), &[file("README.md", "")]);
+        assert!(found.contains(&Finding::new("LICENSE-MIT", 0, "is missing")));
+        assert!(!found.contains(&Finding::new("README.md", 0, "is missing")));
+    }
+
+    #[test]
+    fn a_crate_without_readme_or_heading_is_found() {
+        let manifest = || file("crates/pulc/Cargo.toml", "");
+        assert!(findings(&[manifest()])[0].starts_with("crates/pulc/README.md: is missing; headings"));
+        let readme = file("crates/pulc/README.md", "# pulc\n## Door\n## Rooms\n## Invariants\n");
+        assert_eq!(findings(&[manifest(), readme]), ["crates/pulc/README.md: lacks the heading \"## Neighbours\""]);
+    }
+
+    #[test]
+    fn dead_links_are_found_and_code_and_far_links_are_passed_over() {
+        let text = "[a](b.md) [c](../docs/d.md#part) [e](https://example.org) `[f](g)`\n```\n[h](i)\n```\n[j](#here)\n";
+        let files = [file("docs/a.md", text), file("docs/d.md", "")];
+        assert_eq!(findings(&files), ["docs/a.md:1: links to b.md, which does not exist"]);
+    }
+}
