@@ -2,4 +2,9 @@
 //! what the kernel can do; `board` is the page of doorbells that the ranks of a node share. All `unsafe` below the
 //! interfaces lives here.
 
+pub mod board;
 pub mod device;
+pub mod error;
+pub mod os;
+
+pub use error::HalError;

@@ -8,8 +8,10 @@
 //! Vocabulary after UCX and libfabric: short (inlined in the device's smallest unit), bulk (copied through device buffers),
 //! zero-copy (by reference into memory the peer can map); back-pressure is the outcome [`SendError::Again`], not a failure.
 
+pub mod shm;
 pub mod udp;
 
+use crate::os::memfd::SharedBytes;
 use pulc_base::metrics::DeviceCounters;
 use std::os::fd::BorrowedFd;
 
@@ -120,7 +122,56 @@ pub trait Device {
     fn counters(&self) -> DeviceCounters;
 }
 
-/// Placeholder bound by lifetime until the shm device defines its accessor.
+/// A frame that lies in memory its sender can still change. What is copied out is a snapshot: check it, don't read it twice.
+#[derive(Clone, Copy)]
 pub struct SharedFrame<'a> {
-    pub(crate) _bytes: std::marker::PhantomData<&'a ()>,
+    /// First part of the frame, already private.
+    head: &'a [u8],
+    body: SharedBytes<'a>,
+}
+
+impl<'a> SharedFrame<'a> {
+    pub(crate) fn new(head: &'a [u8], body: SharedBytes<'a>) -> SharedFrame<'a> {
+        SharedFrame { head, body }
+    }
+
+    /// Length of the frame in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.head.len() + self.body.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies the first `to.len()` bytes.
+    ///
+    /// # Panics
+    /// When the frame is shorter.
+    pub fn copy_to(&self, to: &mut [u8]) {
+        self.copy_range_to(0, to);
+    }
+
+    /// Copies `to.len()` bytes from `offset`, straight into their destination.
+    ///
+    /// # Panics
+    /// When the frame is shorter.
+    #[inline]
+    pub fn copy_range_to(&self, offset: usize, to: &mut [u8]) {
+        assert!(
+            offset <= self.len() && to.len() <= self.len() - offset,
+            "bytes {offset}..+{} lie outside a frame of {} bytes",
+            to.len(),
+            self.len()
+        );
+        let from_head = self.head.len().saturating_sub(offset).min(to.len());
+        let (first, rest) = to.split_at_mut(from_head);
+        if from_head > 0 {
+            first.copy_from_slice(&self.head[offset..offset + from_head]);
+        }
+        if !rest.is_empty() {
+            self.body.copy_to(offset + from_head - self.head.len(), rest);
+        }
+    }
 }

@@ -1,0 +1,53 @@
+//! A descriptor that wakes a process which waits for descriptors. Used beside the doorbell word of the board by ranks
+//! that wait for the network as well; the peers get the ringing end with the channel.
+//!
+//! A socket pair and not an eventfd: whether a write to an eventfd blocks is a flag that its owner can change at any time,
+//! a send with `MSG_DONTWAIT` never blocks whatever a hostile peer has passed.
+
+use crate::error::HalError;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// One process's bell: it waits and drains, its peers ring.
+#[derive(Debug)]
+pub struct Bell {
+    wait_end: OwnedFd,
+    ring_end: OwnedFd,
+}
+
+impl Bell {
+    pub fn new() -> Result<Bell, HalError> {
+        let (wait_end, ring_end) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+                .map_err(HalError::system("make a bell"))?;
+        Ok(Bell { wait_end, ring_end })
+    }
+
+    /// Silences the bell after waking.
+    pub fn drain(&self) {
+        let mut bytes = [0; 256];
+        while let Ok((read, _)) = rustix::net::recv(&self.wait_end, &mut bytes, RecvFlags::DONTWAIT) {
+            if read < bytes.len() {
+                return;
+            }
+        }
+    }
+
+    /// A copy of the ringing end for a peer.
+    pub fn share(&self) -> Result<OwnedFd, HalError> {
+        self.ring_end.try_clone().map_err(HalError::system("copy a bell"))
+    }
+}
+
+impl AsFd for Bell {
+    /// The end that becomes readable.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wait_end.as_fd()
+    }
+}
+
+/// Rings a peer's bell. Never blocks. A full buffer means that it already rings; a peer that passed something else harms
+/// only itself: so failures are dropped.
+pub fn ring(bell: BorrowedFd<'_>) {
+    let _ = rustix::net::send(bell, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+}

@@ -1,0 +1,281 @@
+//! Nameless shared memory with seals. The type tells who may do what: a [`WriteMap`] is the producer's view, a [`ReadMap`]
+//! the consumer's, a *constant* is written once and never again. Called by the board, the shm device and the keeper.
+//!
+//! Must never form a reference to shared bytes: other processes change them at any time. They are reached through
+//! atomics or through [`crate::os::copy`]. Must never accept memory that its maker could still shrink (`SIGBUS`) or that
+//! others could write.
+//!
+//! A read-only descriptor would not be enough: whoever holds one can open it again for writing through procfs. So the
+//! producer maps first and then seals `FUTURE_WRITE`: its own map stays writable, every later one is refused.
+
+use crate::error::HalError;
+use crate::os::copy;
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Seals of memory that only its producer writes.
+const PRODUCER_SEALS: SealFlags =
+    SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
+/// Seals of memory that all who get the descriptor may write.
+const COMMON_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+/// Seals of memory that nobody writes any more.
+const CONSTANT_SEALS: SealFlags =
+    SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::WRITE).union(SealFlags::SEAL);
+
+/// Longest mapping that is made, against absurd sizes in offers.
+pub const MAP_MAX: usize = 1 << 40;
+
+/// `f_type` of tmpfs in `statfs`. A memfd on hugetlbfs could raise `SIGBUS` when the pool of huge pages is empty.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+/// Makes memory that this process writes and others only read. The descriptor is sealed and ready to be passed.
+pub fn create_produced(name: &str, len: usize) -> Result<(WriteMap, OwnedFd), HalError> {
+    create_mapped(name, len, PRODUCER_SEALS)
+}
+
+/// Makes memory that everyone who gets the descriptor may read and write.
+pub fn create_common(name: &str, len: usize) -> Result<(WriteMap, OwnedFd), HalError> {
+    create_mapped(name, len, COMMON_SEALS)
+}
+
+/// Makes memory with these bytes, which no one can change any more.
+pub fn create_constant(name: &str, bytes: &[u8]) -> Result<OwnedFd, HalError> {
+    let fd = create(name)?;
+    let mut done = 0;
+    while done < bytes.len() {
+        done += rustix::io::pwrite(&fd, &bytes[done..], done as u64).map_err(HalError::system("write a constant"))?;
+    }
+    rustix::fs::fcntl_add_seals(&fd, CONSTANT_SEALS).map_err(HalError::system("seal a constant"))?;
+    Ok(fd)
+}
+
+/// Reads a constant made by [`create_constant`], at most `max` bytes. Refuses memory that can still change.
+pub fn read_constant(fd: BorrowedFd<'_>, max: usize) -> Result<Vec<u8>, HalError> {
+    check_seals(fd, CONSTANT_SEALS)?;
+    let len = size(fd)?;
+    if len > max as u64 {
+        return Err(HalError::Limit { what: "a constant's size in bytes", value: len, max: max as u64 });
+    }
+    let mut bytes = vec![0; len as usize];
+    let mut done = 0;
+    while done < bytes.len() {
+        match rustix::io::pread(fd, &mut bytes[done..], done as u64).map_err(HalError::system("read a constant"))? {
+            0 => return Err(HalError::WrongSize { found: done as u64, expected: len }),
+            read => done += read,
+        }
+    }
+    Ok(bytes)
+}
+
+/// Maps what a peer produces; refuses it unless fully sealed and exactly `len` bytes long. The descriptor is closed.
+pub fn map_produced(fd: OwnedFd, len: usize) -> Result<ReadMap, HalError> {
+    check_seals(fd.as_fd(), PRODUCER_SEALS)?;
+    check_size(fd.as_fd(), len)?;
+    Ok(ReadMap { bytes: Bytes::map(fd.as_fd(), len, ProtFlags::READ)? })
+}
+
+/// Maps memory made by [`create_common`]; refuses another size or memory that can shrink.
+pub fn map_common(fd: BorrowedFd<'_>, len: usize) -> Result<WriteMap, HalError> {
+    check_seals(fd, COMMON_SEALS)?;
+    check_size(fd, len)?;
+    Ok(WriteMap { bytes: Bytes::map(fd, len, ProtFlags::READ | ProtFlags::WRITE)? })
+}
+
+/// Length in bytes of the memory behind a descriptor.
+pub fn size(fd: BorrowedFd<'_>) -> Result<u64, HalError> {
+    let stat = rustix::fs::fstat(fd).map_err(HalError::system("fstat of shared memory"))?;
+    Ok(u64::try_from(stat.st_size).unwrap_or(0))
+}
+
+fn create(name: &str) -> Result<OwnedFd, HalError> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // NOEXEC_SEAL exists since Linux 6.3; older kernels answer EINVAL.
+    match rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(rustix::io::Errno::INVAL) => rustix::fs::memfd_create(name, flags),
+        other => other,
+    }
+    .map_err(HalError::system("memfd_create"))
+}
+
+fn create_mapped(name: &str, len: usize, seals: SealFlags) -> Result<(WriteMap, OwnedFd), HalError> {
+    let fd = create(name)?;
+    rustix::fs::ftruncate(&fd, len as u64).map_err(HalError::system("size of shared memory"))?;
+    let bytes = Bytes::map(fd.as_fd(), len, ProtFlags::READ | ProtFlags::WRITE)?;
+    rustix::fs::fcntl_add_seals(&fd, seals).map_err(HalError::system("seal shared memory"))?;
+    Ok((WriteMap { bytes }, fd))
+}
+
+fn check_seals(fd: BorrowedFd<'_>, required: SealFlags) -> Result<(), HalError> {
+    // Not a memfd at all: EINVAL.
+    let found = rustix::fs::fcntl_get_seals(fd).map_err(|_| HalError::NotSharedMemory)?;
+    if !found.contains(required) {
+        return Err(HalError::NotSealed { found: found.bits(), required: required.bits() });
+    }
+    let stat = rustix::fs::fstatfs(fd).map_err(HalError::system("fstatfs of shared memory"))?;
+    if stat.f_type as u64 != TMPFS_MAGIC {
+        return Err(HalError::NotSharedMemory);
+    }
+    Ok(())
+}
+
+fn check_size(fd: BorrowedFd<'_>, expected: usize) -> Result<(), HalError> {
+    let found = size(fd)?;
+    if found != expected as u64 {
+        return Err(HalError::WrongSize { found, expected: expected as u64 });
+    }
+    Ok(())
+}
+
+/// A shared mapping, unmapped on drop. Invariant: `base..base + len` stays mapped, with the protection it was made with,
+/// as long as the value lives; the memory behind it cannot shrink (sealed).
+struct Bytes {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: plain memory of the process, reached only through atomics and the copy routines; no thread affinity.
+unsafe impl Send for Bytes {}
+// SAFETY: as above; concurrent access is what the mapping exists for.
+unsafe impl Sync for Bytes {}
+
+impl Bytes {
+    fn map(fd: BorrowedFd<'_>, len: usize, protection: ProtFlags) -> Result<Bytes, HalError> {
+        if len == 0 || len > MAP_MAX {
+            return Err(HalError::Limit { what: "a mapping's size in bytes", value: len as u64, max: MAP_MAX as u64 });
+        }
+        // SAFETY: a fresh mapping at an address the kernel picks touches no existing memory.
+        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, fd, 0) }
+            .map_err(HalError::system("map shared memory"))?;
+        let base = NonNull::new(base.cast()).ok_or(HalError::NotSharedMemory)?;
+        Ok(Bytes { base, len })
+    }
+
+    /// Address of `offset..offset + len`, which must lie inside: callers check what comes from peers before.
+    #[inline(always)]
+    fn at(&self, offset: usize, len: usize) -> *mut u8 {
+        assert!(offset <= self.len && len <= self.len - offset, "{offset}+{len} lies outside {} bytes", self.len);
+        // SAFETY: the assertion keeps the result inside the mapping.
+        unsafe { self.base.as_ptr().add(offset) }
+    }
+
+    #[inline(always)]
+    fn aligned<T>(&self, offset: usize) -> *mut T {
+        assert!(offset % align_of::<T>() == 0, "offset {offset} is not aligned");
+        self.at(offset, size_of::<T>()).cast()
+    }
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        // SAFETY: made by `map` with this length, unmapped only here; borrows of it end before.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Memory that this process may write. Offsets and lengths are the caller's own, never a peer's: outside is a panic.
+pub struct WriteMap {
+    bytes: Bytes,
+}
+
+impl WriteMap {
+    #[expect(clippy::len_without_is_empty, reason = "a mapping is never empty")]
+    pub fn len(&self) -> usize {
+        self.bytes.len
+    }
+
+    #[inline(always)]
+    pub fn u32_at(&self, offset: usize) -> &AtomicU32 {
+        // SAFETY: inside the mapping and aligned (checked), mapped writable, shared only as atomics.
+        unsafe { AtomicU32::from_ptr(self.bytes.aligned(offset)) }
+    }
+
+    #[inline(always)]
+    pub fn u64_at(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: as in `u32_at`.
+        unsafe { AtomicU64::from_ptr(self.bytes.aligned(offset)) }
+    }
+
+    /// Copies private bytes into the mapping.
+    #[inline(always)]
+    pub fn copy_in(&self, offset: usize, from: &[u8]) {
+        let to = self.bytes.at(offset, from.len());
+        // SAFETY: `to` is valid for writes of `from.len()` bytes (checked), and `from` is private memory.
+        unsafe { copy::to_shared(to, from.as_ptr(), from.len()) }
+    }
+
+    /// The same bytes for reading, for instance to look at what was written.
+    pub fn shared(&self, offset: usize, len: usize) -> SharedBytes<'_> {
+        SharedBytes { base: self.bytes.at(offset, len), len, map: PhantomData }
+    }
+}
+
+/// Memory that another process writes at any time and this one only reads.
+pub struct ReadMap {
+    bytes: Bytes,
+}
+
+impl ReadMap {
+    #[expect(clippy::len_without_is_empty, reason = "a mapping is never empty")]
+    pub fn len(&self) -> usize {
+        self.bytes.len
+    }
+
+    /// Loads once; pairs with the producer's release store to the same place when `order` is `Acquire`.
+    #[inline(always)]
+    pub fn load_u64(&self, offset: usize, order: Ordering) -> u64 {
+        // SAFETY: inside the mapping and aligned (checked); an atomic load of word size never writes, so a read-only
+        // page is enough.
+        unsafe { AtomicU64::from_ptr(self.bytes.aligned(offset)) }.load(order)
+    }
+
+    /// Copies bytes out of the mapping.
+    #[inline(always)]
+    pub fn copy_out(&self, offset: usize, to: &mut [u8]) {
+        let from = self.bytes.at(offset, to.len());
+        // SAFETY: `from` is valid for reads of `to.len()` bytes (checked), `to` is exclusive private memory.
+        unsafe { copy::from_shared(to.as_mut_ptr(), from, to.len()) }
+    }
+
+    /// A range chosen by a peer: `None` when it lies outside.
+    #[inline(always)]
+    pub fn shared(&self, offset: u64, len: u64) -> Option<SharedBytes<'_>> {
+        let end = offset.checked_add(len)?;
+        if end > self.bytes.len as u64 {
+            return None;
+        }
+        Some(SharedBytes { base: self.bytes.at(offset as usize, len as usize), len: len as usize, map: PhantomData })
+    }
+}
+
+/// A checked range of shared bytes, readable only by copying. Their content may change between two copies.
+#[derive(Clone, Copy)]
+pub struct SharedBytes<'a> {
+    base: *const u8,
+    len: usize,
+    map: PhantomData<&'a ()>,
+}
+
+impl<'a> SharedBytes<'a> {
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies `to.len()` bytes from `offset`.
+    ///
+    /// # Panics
+    /// When the range lies outside.
+    #[inline(always)]
+    pub fn copy_to(&self, offset: usize, to: &mut [u8]) {
+        assert!(offset <= self.len && to.len() <= self.len - offset, "copy outside of {} shared bytes", self.len);
+        // SAFETY: inside the checked range, whose mapping outlives `'a`; `to` is exclusive private memory.
+        unsafe { copy::from_shared(to.as_mut_ptr(), self.base.add(offset), to.len()) }
+    }
+}

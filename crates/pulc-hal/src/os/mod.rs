@@ -1,0 +1,9 @@
+//! Safe tools for what the kernel can do. Used by the devices, the handler and the daemon; nothing here knows of frames,
+//! ranks or jobs.
+
+pub mod bell;
+pub mod copy;
+pub mod cpu;
+pub mod fdpass;
+pub mod futex;
+pub mod memfd;
