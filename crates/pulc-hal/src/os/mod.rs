@@ -7,3 +7,6 @@ pub mod cpu;
 pub mod fdpass;
 pub mod futex;
 pub mod memfd;
+pub mod process;
+pub mod proctree;
+pub mod signals;

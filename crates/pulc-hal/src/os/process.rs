@@ -1,0 +1,340 @@
+//! Starting a program: one `clone` with the parent's memory (like vfork, so the cost does not grow with the parent), a pidfd
+//! for the child, and everything set between clone and exec. Called by the keeper for ranks and by psid for keepers.
+//!
+//! Between clone and exec the child shares the parent's memory: it allocates nothing, takes no lock, calls only
+//! async-signal-safe functions, and reports its failure by writing one struct on the parent's stack.
+//! Source: clone(2), posix_spawn(3).
+
+use rustix::process::Pid;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// What to start and how. Borrowed parts are shared by all ranks of a keeper.
+pub struct Start<'a> {
+    /// Path of the program, already looked up.
+    pub program: &'a CStr,
+    pub argv: &'a [CString],
+    /// Environment, `NAME=value`, as several pieces put one after the other.
+    pub env: &'a [&'a [CString]],
+    pub cwd: Option<&'a CStr>,
+    pub umask: Option<u32>,
+    pub limits: &'a [ResourceLimit],
+    /// Cores that the process may use; empty = inherited.
+    pub cores: &'a [u32],
+    pub group: Group,
+    /// Signal that the child gets when the *thread* that started it ends.
+    pub parent_death_signal: Option<i32>,
+    /// Standard input, output and error; `None` = inherited.
+    pub stdio: [Option<BorrowedFd<'a>>; 3],
+    /// Descriptors that the program finds at 3, 4, …; every other one is closed at exec.
+    pub extra_fds: &'a [BorrowedFd<'a>],
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Group {
+    Inherited,
+    /// Leader of a new process group.
+    NewGroup,
+    /// Leader of a new session, without a terminal.
+    NewSession,
+}
+
+/// `RLIMIT_*` number with soft and hard limit (`u64::MAX` = infinity).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ResourceLimit {
+    pub resource: u32,
+    pub soft: u64,
+    pub hard: u64,
+}
+
+/// A child that has become the program. Dropping it neither kills nor reaps.
+#[derive(Debug)]
+pub struct Child {
+    pub pid: Pid,
+    pub pidfd: OwnedFd,
+}
+
+/// What could not be done on the way to the program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(i32)]
+pub enum Step {
+    Clone,
+    ParentDied,
+    Group,
+    Descriptors,
+    Limits,
+    Affinity,
+    Directory,
+    Exec,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {source}", what = self.step.what())]
+pub struct StartError {
+    pub step: Step,
+    pub source: io::Error,
+}
+
+impl Step {
+    fn what(self) -> &'static str {
+        match self {
+            Step::Clone => "cannot create a process",
+            Step::ParentDied => "the parent ended meanwhile",
+            Step::Group => "cannot make a process group",
+            Step::Descriptors => "cannot set up descriptors",
+            Step::Limits => "cannot set resource limits",
+            Step::Affinity => "cannot pin to the given cores",
+            Step::Directory => "cannot enter the working directory",
+            Step::Exec => "cannot execute the program",
+        }
+    }
+
+    fn from_raw(raw: i32) -> Step {
+        [
+            Step::Clone,
+            Step::ParentDied,
+            Step::Group,
+            Step::Descriptors,
+            Step::Limits,
+            Step::Affinity,
+            Step::Directory,
+            Step::Exec,
+        ]
+        .into_iter()
+        .find(|step| *step as i32 == raw)
+        .unwrap_or(Step::Exec)
+    }
+}
+
+/// Starts programs; keeps the small stack on which the child runs until exec.
+pub struct Starter {
+    stack: Box<[u128]>,
+}
+
+/// Enough for the handful of frames below [`child_main`].
+const STACK_BYTES: usize = 32 << 10;
+
+impl Default for Starter {
+    fn default() -> Starter {
+        Starter { stack: vec![0u128; STACK_BYTES / size_of::<u128>()].into_boxed_slice() }
+    }
+}
+
+/// Everything the child reads and the one thing it writes.
+struct Plan<'a> {
+    start: &'a Start<'a>,
+    argv: *const *const c_char,
+    envp: *const *const c_char,
+    stdio: [c_int; 3],
+    extra: &'a [c_int],
+    affinity: Option<libc::cpu_set_t>,
+    parent: libc::pid_t,
+    failed_step: i32,
+    failed_errno: i32,
+}
+
+impl Starter {
+    /// Starts a program. When this returns `Ok` the child has passed exec.
+    ///
+    /// # Errors
+    /// The step that failed; nothing is left behind.
+    ///
+    /// # Blocking
+    /// The calling thread until the child has executed the program (a fraction of a millisecond).
+    pub fn start(&mut self, start: &Start<'_>) -> Result<Child, StartError> {
+        let argv: Vec<*const c_char> = pointers(start.argv.iter());
+        let envp: Vec<*const c_char> = pointers(start.env.iter().copied().flatten());
+        // The child moves descriptors to 0.. in order, so no source may lie where an earlier one goes.
+        let lowest = 3 + start.extra_fds.len() as c_int;
+        let mut copies = Vec::new();
+        let mut above = |fd: BorrowedFd<'_>| -> Result<c_int, StartError> {
+            if fd.as_raw_fd() >= lowest {
+                return Ok(fd.as_raw_fd());
+            }
+            let copy = rustix::io::fcntl_dupfd_cloexec(fd, lowest)
+                .map_err(|error| StartError { step: Step::Descriptors, source: error.into() })?;
+            copies.push(copy);
+            Ok(copies[copies.len() - 1].as_raw_fd())
+        };
+        let mut stdio = [-1; 3];
+        for (target, fd) in stdio.iter_mut().zip(&start.stdio) {
+            if let Some(fd) = fd {
+                *target = above(*fd)?;
+            }
+        }
+        let extra = start.extra_fds.iter().map(|fd| above(*fd)).collect::<Result<Vec<_>, _>>()?;
+        let mut plan = Plan {
+            start,
+            argv: argv.as_ptr(),
+            envp: envp.as_ptr(),
+            stdio,
+            extra: &extra,
+            affinity: (!start.cores.is_empty()).then(|| cpu_set(start.cores)),
+            parent: std::process::id() as libc::pid_t,
+            failed_step: 0,
+            failed_errno: 0,
+        };
+        let mask = SignalsBlocked::all();
+        let result = self.clone_and_wait(&mut plan);
+        drop(mask);
+        result
+    }
+
+    fn clone_and_wait(&mut self, plan: &mut Plan<'_>) -> Result<Child, StartError> {
+        let mut pidfd: c_int = -1;
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
+        // SAFETY: one past the end of our own boxed stack, 16-byte aligned because its elements are u128.
+        let stack_top = unsafe { self.stack.as_mut_ptr().add(self.stack.len()) };
+        // SAFETY: CLONE_VFORK suspends this thread until the child has exec'd or ended, so the stack, the plan and all it
+        // points to outlive the child's use of them and nobody else touches them meanwhile; the child runs only
+        // `child_main`, which obeys the rules in this file's head; all signals are blocked, so no handler of ours runs in it.
+        let pid = unsafe {
+            libc::clone(
+                child_main,
+                stack_top.cast::<c_void>(),
+                flags,
+                std::ptr::from_mut(plan).cast::<c_void>(),
+                &raw mut pidfd,
+            )
+        };
+        if pid < 0 {
+            return Err(StartError { step: Step::Clone, source: io::Error::last_os_error() });
+        }
+        // SAFETY: the kernel stored a descriptor that nobody else owns, because CLONE_PIDFD succeeded.
+        let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+        let pid = Pid::from_raw(pid).expect("clone returns a positive pid to the parent");
+        // The child wrote these through shared memory before it ended; the kernel's vfork wake-up orders that.
+        let (step, errno) = (plan.failed_step, plan.failed_errno);
+        if errno != 0 {
+            let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
+            return Err(StartError { step: Step::from_raw(step), source: io::Error::from_raw_os_error(errno) });
+        }
+        Ok(Child { pid, pidfd })
+    }
+}
+
+fn pointers<'a>(strings: impl Iterator<Item = &'a CString>) -> Vec<*const c_char> {
+    strings.map(|string| string.as_ptr()).chain([std::ptr::null()]).collect()
+}
+
+/// A set with the given cores; those beyond what the type can hold are left out.
+fn cpu_set(cores: &[u32]) -> libc::cpu_set_t {
+    // SAFETY: cpu_set_t is an array of integers, for which zero bytes are valid.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    for core in cores.iter().filter(|core| (**core as usize) < libc::CPU_SETSIZE as usize) {
+        // SAFETY: `set` is a valid set of our own and the index is below CPU_SETSIZE.
+        unsafe { libc::CPU_SET(*core as usize, &mut set) };
+    }
+    set
+}
+
+/// All signals blocked for the calling thread until dropped.
+struct SignalsBlocked(libc::sigset_t);
+
+impl SignalsBlocked {
+    fn all() -> SignalsBlocked {
+        // SAFETY: both sets are valid storage of our own; sigfillset and pthread_sigmask only write to them.
+        unsafe {
+            let mut all: libc::sigset_t = std::mem::zeroed();
+            let mut before: libc::sigset_t = std::mem::zeroed();
+            libc::sigfillset(&mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+            SignalsBlocked(before)
+        }
+    }
+}
+
+impl Drop for SignalsBlocked {
+    fn drop(&mut self) {
+        // SAFETY: restores the mask saved by `all`, a valid set.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
+    }
+}
+
+extern "C" fn child_main(argument: *mut c_void) -> c_int {
+    // SAFETY: `clone_and_wait` passes its own plan, which lives until we exec or end, and is suspended meanwhile.
+    let plan = unsafe { &mut *argument.cast::<Plan<'_>>() };
+    let step = prepare_child(plan).err().unwrap_or_else(|| {
+        // SAFETY: program, argv and envp are NUL-terminated strings and NULL-terminated arrays owned by the parent.
+        unsafe { libc::execve(plan.start.program.as_ptr(), plan.argv, plan.envp) };
+        Step::Exec
+    });
+    // SAFETY: reads this thread's errno.
+    plan.failed_errno = unsafe { *libc::__errno_location() }.max(1);
+    plan.failed_step = step as i32;
+    // SAFETY: ends the child without running anything of the parent's.
+    unsafe { libc::_exit(127) }
+}
+
+/// Turns the fresh child into what the program shall find. Leaves errno of the failed step.
+fn prepare_child(plan: &Plan<'_>) -> Result<(), Step> {
+    let start = plan.start;
+    let check = |result: c_int, step: Step| if result < 0 { Err(step) } else { Ok(()) };
+    // SAFETY (all blocks below): plain system calls on values and strings that the suspended parent owns; each is
+    // async-signal-safe; descriptors, directory, umask, limits and signal actions are the child's own (no CLONE_FILES,
+    // CLONE_FS, CLONE_SIGHAND, CLONE_THREAD).
+    if let Some(signal) = start.parent_death_signal {
+        // SAFETY: see above.
+        unsafe {
+            check(libc::prctl(libc::PR_SET_PDEATHSIG, signal, 0, 0, 0), Step::ParentDied)?;
+            if libc::getppid() != plan.parent {
+                *libc::__errno_location() = libc::ESRCH;
+                return Err(Step::ParentDied);
+            }
+        }
+    }
+    // SAFETY: see above.
+    unsafe {
+        match start.group {
+            Group::Inherited => {}
+            Group::NewGroup => check(libc::setpgid(0, 0), Step::Group)?,
+            Group::NewSession => check(libc::setsid(), Step::Group)?,
+        }
+    }
+    for (target, fd) in (0..).zip(plan.stdio.iter().chain(plan.extra)) {
+        if *fd >= 0 {
+            // SAFETY: see above; the source lies above every target.
+            check(unsafe { libc::dup2(*fd, target) }, Step::Descriptors)?;
+        }
+    }
+    let first_closed = 3 + plan.extra.len() as libc::c_uint;
+    let cloexec = libc::CLOSE_RANGE_CLOEXEC as libc::c_uint;
+    // SAFETY: see above.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, first_closed, libc::c_uint::MAX, cloexec) };
+    check(closed as c_int, Step::Descriptors)?;
+    for limit in start.limits {
+        let value = libc::rlimit { rlim_cur: limit.soft, rlim_max: limit.hard };
+        // SAFETY: see above.
+        check(unsafe { libc::setrlimit(limit.resource as _, &value) }, Step::Limits)?;
+    }
+    if let Some(mask) = start.umask {
+        // SAFETY: see above; umask cannot fail.
+        unsafe { libc::umask(mask as libc::mode_t) };
+    }
+    if let Some(set) = &plan.affinity {
+        // SAFETY: see above.
+        check(unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), set) }, Step::Affinity)?;
+    }
+    if let Some(cwd) = start.cwd {
+        // SAFETY: see above.
+        check(unsafe { libc::chdir(cwd.as_ptr()) }, Step::Directory)?;
+    }
+    reset_signals();
+    Ok(())
+}
+
+/// Default action for what Rust's start-up code ignores, and nothing blocked.
+fn reset_signals() {
+    // SAFETY: changes only the child's own actions and mask; the set is a valid local.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+    }
+}
+
+#[cfg(test)]
+#[path = "process_tests.rs"]
+mod tests;

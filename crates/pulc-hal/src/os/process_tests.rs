@@ -1,0 +1,106 @@
+//! Tests of `process`: what the started program finds.
+
+use super::*;
+use rustix::process::{WaitOptions, waitpid};
+use std::io::Read;
+use std::os::fd::AsFd;
+
+fn c(text: &str) -> CString {
+    CString::new(text).unwrap()
+}
+
+fn shell<'a>(argv: &'a [CString], env: &'a [&'a [CString]], out: BorrowedFd<'a>) -> Start<'a> {
+    Start {
+        program: c"/bin/sh",
+        argv,
+        env,
+        cwd: None,
+        umask: None,
+        limits: &[],
+        cores: &[],
+        group: Group::NewGroup,
+        parent_death_signal: Some(libc::SIGKILL),
+        stdio: [None, Some(out), None],
+        extra_fds: &[],
+    }
+}
+
+fn output_of(script: &str, change: impl FnOnce(&mut Start<'_>)) -> String {
+    let argv = [c("sh"), c("-c"), c(script)];
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let base = [c("A=1"), c("PATH=/usr/bin:/bin")];
+    let own = [c("B=2")];
+    let env: &[&[CString]] = &[&base, &own];
+    let mut start = shell(&argv, env, writer.as_fd());
+    change(&mut start);
+    let child = Starter::default().start(&start).unwrap();
+    drop(writer);
+    let mut text = String::new();
+    reader.read_to_string(&mut text).unwrap();
+    waitpid(Some(child.pid), WaitOptions::empty()).unwrap();
+    text
+}
+
+#[test]
+fn the_program_finds_its_environment_directory_umask_and_limits() {
+    let text = output_of("echo $A $B; pwd; umask; ulimit -Sn; ulimit -Hn", |start| {
+        start.cwd = Some(c"/usr");
+        start.umask = Some(0o027);
+        start.limits = &[ResourceLimit { resource: libc::RLIMIT_NOFILE, soft: 77, hard: 99 }];
+    });
+    assert_eq!(text, "1 2\n/usr\n0027\n77\n99\n");
+}
+
+#[test]
+fn no_other_descriptor_leaks_and_extra_ones_stand_at_three() {
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let leaky = rustix::io::dup(&writer).unwrap();
+    let text = output_of("echo three >&3; ls /proc/self/fd | wc -l", |start| {
+        start.extra_fds =
+            Vec::leak(vec![leaky.try_clone().unwrap()]).iter().map(AsFd::as_fd).collect::<Vec<_>>().leak();
+    });
+    assert_eq!(text.trim(), "5", "0, 1, 2, 3 and the one with which ls reads the directory");
+    let mut three = [0; 6];
+    reader.read_exact(&mut three).unwrap();
+    assert_eq!(&three, b"three\n");
+}
+
+#[test]
+fn a_missing_program_and_a_missing_directory_are_told_apart() {
+    let argv = [c("x")];
+    let null = std::fs::File::open("/dev/null").unwrap();
+    let mut start = shell(&argv, &[], null.as_fd());
+    start.program = c"/nonexistent/program";
+    let error = Starter::default().start(&start).unwrap_err();
+    assert_eq!((error.step, error.source.raw_os_error()), (Step::Exec, Some(libc::ENOENT)));
+    start.program = c"/etc/passwd";
+    let error = Starter::default().start(&start).unwrap_err();
+    assert_eq!((error.step, error.source.raw_os_error()), (Step::Exec, Some(libc::EACCES)));
+    start.cwd = Some(c"/nonexistent");
+    assert_eq!(Starter::default().start(&start).unwrap_err().step, Step::Directory);
+}
+
+#[test]
+fn affinity_is_set_before_the_program_runs() {
+    let text = output_of("grep Cpus_allowed_list /proc/self/status", |start| {
+        start.cores = &[0];
+    });
+    assert!(text.contains("Cpus_allowed_list:\t0\n"), "{text}");
+}
+
+#[test]
+fn a_child_ends_with_the_thread_that_started_it() {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let argv = [c("sleep"), c("1000")];
+        let null = std::fs::File::open("/dev/null").unwrap();
+        let mut start = shell(&argv, &[], null.as_fd());
+        start.program = c"/bin/sleep";
+        sender.send(Starter::default().start(&start).unwrap()).unwrap();
+    })
+    .join()
+    .unwrap();
+    let child = receiver.recv().unwrap();
+    let (_, status) = waitpid(Some(child.pid), WaitOptions::empty()).unwrap().unwrap();
+    assert_eq!(status.terminating_signal(), Some(libc::SIGKILL));
+}
