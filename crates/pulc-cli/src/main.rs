@@ -1,6 +1,8 @@
 //! The command `pulc`: picks the subcommand, nothing else. Each subcommand is one file with `Args` and `run`.
 #![forbid(unsafe_code)]
 
+mod bench;
+mod generate;
 mod ps;
 mod run;
 
@@ -21,11 +23,17 @@ enum Command {
     Run(run::Args),
     /// Show the jobs and their processes on all nodes
     Ps(ps::Args),
+    /// Measure this machine and PULC on it
+    Bench(bench::Args),
+    #[command(hide = true)]
+    Generate(generate::Args),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Run(args) => run::run(args),
         Command::Ps(args) => ps::run(args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Generate(args) => generate::run(&args),
     }
 }

@@ -1,0 +1,206 @@
+//! `pulc bench layers`: every floor of the house beside what the kernel offers, in one run. Rounds are interleaved (every
+//! row once, then every row again), so that a disturbance hits all rows alike; what is shown is the median of the rounds.
+
+use crate::pair::{Pair, Seat};
+use crate::row::{self, Layer, Place, Row};
+use crate::{Error, wire};
+use pulc_base::clock::Nanos;
+use pulc_hal::os::cpu;
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// One JSON object per line instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Message sizes in bytes, at least 8
+    #[arg(long, value_delimiter = ',', default_values_t = [8, 64, 1 << 10, 64 << 10, 1 << 20],
+          value_parser = parse_bytes)]
+    bytes: Vec<usize>,
+    /// Only these layers
+    #[arg(long, value_enum, value_delimiter = ',')]
+    layers: Vec<Layer>,
+    /// Only these places
+    #[arg(long, value_enum, value_delimiter = ',')]
+    places: Vec<Place>,
+    /// Interleaved rounds, of which the median is shown
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// One short round: does it all work
+    #[arg(long)]
+    quick: bool,
+}
+
+const BYTES_MAX: usize = 64 << 20;
+const BUDGET: Nanos = Nanos::from_ms(60);
+const BUDGET_QUICK: Nanos = Nanos::from_ms(10);
+
+/// What is measured where, in the order of the table.
+const PLAN: &[(Place, &[Layer])] = &[
+    (Place::Node, &[Layer::Hardware, Layer::Pipe, Layer::Unix, Layer::Tcp, Layer::Udp]),
+    (Place::Core, &[Layer::Hardware, Layer::Pipe, Layer::Unix, Layer::Tcp, Layer::Udp]),
+    (Place::Net, &[Layer::Tcp, Layer::Udp]),
+];
+
+pub fn run(args: &Args) -> Result<ExitCode, Error> {
+    let cores = cpu::allowed_cores()?;
+    let (rounds, budget) = if args.quick { (1, BUDGET_QUICK) } else { (args.rounds, BUDGET) };
+    let mut notes = Vec::new();
+    let mut run = Run { args, budget, pairs: BTreeMap::new(), found: BTreeMap::new(), given_up: BTreeMap::new() };
+    for &(place, layers) in PLAN.iter().filter(|(place, _)| args.places.is_empty() || args.places.contains(place)) {
+        let wanted = |layer: &&Layer| args.layers.is_empty() || args.layers.contains(layer);
+        if !layers.iter().any(|layer| wanted(&layer)) {
+            continue;
+        }
+        if place == Place::Node && cores.len() < 2 {
+            notes.push("node is left out: this process may use one core only".to_string());
+            continue;
+        }
+        run.sit_down(place, &cores, &mut notes)?;
+    }
+    for round in 0..rounds {
+        for &(place, layers) in PLAN {
+            for &layer in layers.iter().filter(|layer| args.layers.is_empty() || args.layers.contains(layer)) {
+                for &bytes in &args.bytes {
+                    run.one(place, layer, bytes);
+                }
+            }
+        }
+        if !args.json && rounds > 1 {
+            eprint!("\rround {} of {rounds}", round + 1);
+        }
+    }
+    if !args.json && rounds > 1 {
+        eprintln!();
+    }
+    let failed = !run.given_up.is_empty();
+    notes.extend(run.given_up.values().cloned());
+    let rows = run.rows();
+    if args.json {
+        print!("{}", row::json_lines(&rows));
+        notes.iter().for_each(|note| eprintln!("pulc: {note}"));
+    } else {
+        print!("{}", row::table(&rows));
+        println!("\nOne way; medians of {rounds} interleaved rounds. p50 and p99 are over round trips, over blocks of");
+        println!("2 us where one is shorter. pipe, unix, tcp and udp poll without sleeping, on one core they block.");
+        println!(
+            "hardware: a cache line handed over, on one core the core itself by yielding; its bandwidth is memcpy."
+        );
+        notes.iter().for_each(|note| println!("{note}"));
+    }
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+struct Run<'a> {
+    args: &'a Args,
+    budget: Nanos,
+    pairs: BTreeMap<Place, Bench>,
+    found: BTreeMap<(Place, usize, Layer), Vec<Row>>,
+    given_up: BTreeMap<(Place, Layer), String>,
+}
+
+/// The two processes at one place, and what has to live as long as they do.
+struct Bench {
+    seats: [Seat; 2],
+    pair: Option<Pair>,
+    _wire: Option<wire::Wire>,
+}
+
+impl Run<'_> {
+    /// Finds out where the two processes of a place run.
+    fn sit_down(&mut self, place: Place, cores: &[u32], notes: &mut Vec<String>) -> Result<(), Error> {
+        let first = *cores.first().ok_or_else(|| Error::Nonsense("no core to run on".into()))?;
+        let second = if place == Place::Core { first } else { cores.get(1).copied().unwrap_or(first) };
+        let here = |core| Seat { core, ip: std::net::Ipv4Addr::LOCALHOST.into(), enter: Vec::new() };
+        let mut seats = [here(first), here(second)];
+        let mut held = None;
+        if place == Place::Net {
+            match wire::Wire::lay() {
+                Ok(wire) => {
+                    for (seat, end) in seats.iter_mut().zip(wire.ends()) {
+                        (seat.ip, seat.enter) = (end.ip, end.enter);
+                    }
+                    notes.push("net: two network namespaces joined by a veth pair".into());
+                    held = Some(wire);
+                }
+                Err(error) => notes.push(format!("net: over the loopback of this machine ({error})")),
+            }
+        }
+        self.pairs.insert(place, Bench { seats, pair: None, _wire: held });
+        Ok(())
+    }
+
+    /// Measures one row once. A row that fails is given up and told; the processes are made anew for the next one.
+    fn one(&mut self, place: Place, layer: Layer, bytes: usize) {
+        let Some(bench) = self.pairs.get_mut(&place) else { return };
+        if self.given_up.contains_key(&(place, layer)) {
+            return;
+        }
+        let figures = bench.pair(place).and_then(|pair| pair.measure(layer, bytes, self.budget));
+        match figures {
+            Ok(figures) => {
+                let row = Row {
+                    layer,
+                    place,
+                    bytes,
+                    latency_ns_p50: figures.latency_ns_p50,
+                    latency_ns_p99: figures.latency_ns_p99,
+                    bandwidth_bytes_per_s: figures.bandwidth_bytes_per_s,
+                    messages_per_s: figures.messages_per_s,
+                };
+                self.found.entry((place, bytes, layer)).or_default().push(row);
+            }
+            Err(error) => {
+                bench.pair = None;
+                let text = format!("{} on {} with {}: {error}", layer.name(), place.name(), row::size(bytes));
+                self.given_up.insert((place, layer), text);
+            }
+        }
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        let rows = self.found.values().filter_map(|rounds| row::median_of(rounds));
+        let has_figure = |row: &Row| row.latency_ns_p50.is_some() || row.bandwidth_bytes_per_s.is_some();
+        rows.filter(|row| has_figure(row) && self.args.bytes.contains(&row.bytes)).collect()
+    }
+}
+
+impl Bench {
+    fn pair(&mut self, place: Place) -> Result<&mut Pair, Error> {
+        let pair = match self.pair.take() {
+            Some(pair) => pair,
+            None => Pair::start(place, self.seats.clone())?,
+        };
+        Ok(self.pair.insert(pair))
+    }
+}
+
+/// `8`, `64k`, `1M`; at least a word, at most [`BYTES_MAX`].
+fn parse_bytes(text: &str) -> Result<usize, String> {
+    let (digits, shift) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 20),
+        _ => (text, 0),
+    };
+    let bytes = digits.parse::<usize>().ok().and_then(|number| number.checked_mul(1 << shift));
+    match bytes {
+        Some(bytes) if (crate::measure::BYTES_MIN..=BYTES_MAX).contains(&bytes) => Ok(bytes),
+        _ => Err(format!("not a size from {} to {}", crate::measure::BYTES_MIN, row::size(BYTES_MAX))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_with_suffixes_and_within_limits() {
+        assert_eq!(parse_bytes("64"), Ok(64));
+        assert_eq!(parse_bytes("64k"), Ok(64 << 10));
+        assert_eq!(parse_bytes("1M"), Ok(1 << 20));
+        for wrong in ["", "k", "7", "-8", "65M", "99999999999999999999", "18446744073709551615M"] {
+            assert!(parse_bytes(wrong).is_err(), "{wrong} was accepted");
+        }
+    }
+}
