@@ -8,6 +8,8 @@
 //! Vocabulary after UCX and libfabric: short (inlined in the device's smallest unit), bulk (copied through device buffers),
 //! zero-copy (by reference into memory the peer can map); back-pressure is the outcome [`SendError::Again`], not a failure.
 
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 pub mod shm;
 pub mod udp;
 

@@ -1,1 +1,317 @@
-//! Frames between processes of one node through sealed shared memory. Called by the handler.
+//! Frames between processes of one node through sealed shared memory. Called by the handler; the offers that it makes and
+//! takes travel through the job's keeper.
+//!
+//! Per ordered pair of processes there is a ring of 64-byte cells (`ring`, laid out in `layout`) in memory that only its
+//! producer can write. Frames that do not fit there go through slots of the producer's one bounded pool (`pool`), or stay
+//! in the producer's arena (`arena`) and are read where they are. `pair` joins the two directions of a peer.
+//!
+//! Must never make a system call for a frame between two processes that are awake, never wait for a peer, and never
+//! believe what a peer wrote.
+
+mod config;
+mod layout;
+mod pair;
+mod pool;
+mod ring;
+#[cfg(test)]
+mod tests;
+
+pub use config::{PARAMS, ShmConfig};
+
+use super::{Caps, Device, Limits, Peer, PeerFault, SendError, Sink};
+use crate::board::Board;
+use crate::error::HalError;
+use crate::os::bell::Bell;
+use crate::os::memfd;
+use layout::{CELLS_PAYLOAD_MAX, CHANNEL_BYTES, OfferText};
+use pair::{Home, Incoming, Pair};
+use pool::Pool;
+use pulc_base::metrics::DeviceCounters;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Cold pairs looked at between two looks at the hot one.
+const COLD_STRIDE: usize = 8;
+
+/// Goes to the other rank through the keeper (`boot::ToKeeper::Pass`). The descriptors may be closed after sending.
+#[derive(Debug)]
+pub struct Offer {
+    pub what: Vec<u8>,
+    pub fds: Vec<OwnedFd>,
+}
+
+/// The shared-memory device of one process.
+pub struct Shm {
+    board: Arc<Board>,
+    my_slot: u32,
+    bell: Option<Arc<Bell>>,
+    home: Home,
+    /// Indexed by [`Peer`]; closed ones stay empty.
+    pairs: Vec<Option<Box<Pair>>>,
+    /// Indexed by slot.
+    peer_of_slot: Vec<Option<Peer>>,
+    /// The pair that delivered last, and where the next scan of the others begins.
+    hot: usize,
+    cursor: usize,
+    counters: DeviceCounters,
+    buffer: Box<[u8; CELLS_PAYLOAD_MAX]>,
+}
+
+impl Shm {
+    /// The device of the local rank `my_slot`.
+    ///
+    /// # Errors
+    /// When the slot does not exist or the pool cannot be made.
+    pub fn new(config: ShmConfig, board: Arc<Board>, my_slot: u32) -> Result<Shm, HalError> {
+        let slots = board.slots();
+        if my_slot >= slots {
+            return Err(HalError::NoSuchSlot { slot: my_slot, slots });
+        }
+        let pool = Pool::new(config.pool_bytes, config.slot_bytes)?;
+        Ok(Shm {
+            board,
+            my_slot,
+            bell: config.bell,
+            home: Home { pool, completed: Vec::new() },
+            pairs: Vec::new(),
+            peer_of_slot: vec![None; slots as usize],
+            hot: 0,
+            cursor: 0,
+            counters: DeviceCounters::default(),
+            buffer: Box::new([0; CELLS_PAYLOAD_MAX]),
+        })
+    }
+
+    /// Opens the channel to the local rank `slot`. Frames may be sent at once; they are received when the offer is in.
+    pub fn open(&mut self, slot: u32) -> Result<(Peer, Offer), HalError> {
+        self.check_slot(slot)?;
+        if self.peer_of_slot[slot as usize].is_some() {
+            return Err(HalError::AlreadyOpen { slot });
+        }
+        let (channel, fd) = memfd::create_produced("pulc-channel", CHANNEL_BYTES)?;
+        let offer = self.offer(fd)?;
+        let peer = Peer(self.pairs.len() as u32);
+        self.pairs.push(Some(Box::new(Pair::new(slot, channel))));
+        self.peer_of_slot[slot as usize] = Some(peer);
+        Ok((peer, offer))
+    }
+
+    /// Takes the offer of the local rank `slot`, as told by the keeper. Answers with our own if we have not made it yet.
+    ///
+    /// # Errors
+    /// When anything about the offer is not as it must be; then nothing has changed and the descriptors are closed.
+    pub fn accept(&mut self, slot: u32, what: &[u8], fds: Vec<OwnedFd>) -> Result<(Peer, Option<Offer>), HalError> {
+        self.check_slot(slot)?;
+        let known = self.peer_of_slot[slot as usize];
+        if known.is_some_and(|peer| self.pair(peer).is_none_or(|pair| pair.is_complete())) {
+            return Err(HalError::AlreadyOpen { slot });
+        }
+        let (incoming, bell) = map_offer(slot, what, fds)?;
+        let (peer, offer) = match known {
+            Some(peer) => (peer, None),
+            None => self.open(slot).map(|(peer, offer)| (peer, Some(offer)))?,
+        };
+        if let Some(pair) = self.pairs[peer.0 as usize].as_mut() {
+            pair.complete(incoming, bell, &self.board);
+        }
+        Ok((peer, offer))
+    }
+
+    /// The peer in this slot, if a channel to it is open.
+    pub fn peer(&self, slot: u32) -> Option<Peer> {
+        *self.peer_of_slot.get(slot as usize)?
+    }
+
+    fn check_slot(&self, slot: u32) -> Result<(), HalError> {
+        let slots = self.board.slots();
+        if slot >= slots {
+            return Err(HalError::NoSuchSlot { slot, slots });
+        }
+        if slot == self.my_slot {
+            return Err(HalError::OwnSlot { slot });
+        }
+        Ok(())
+    }
+
+    fn offer(&self, channel: OwnedFd) -> Result<Offer, HalError> {
+        let text = OfferText {
+            slot: self.my_slot,
+            pool_bytes: self.home.pool.bytes() as u64,
+            arena_bytes: 0,
+            has_bell: self.bell.is_some(),
+        };
+        let pool = self.home.pool.fd().try_clone_to_owned().map_err(HalError::system("copy a descriptor"))?;
+        let mut fds = vec![channel, pool];
+        if let Some(bell) = &self.bell {
+            fds.push(bell.share()?);
+        }
+        Ok(Offer { what: text.encode(), fds })
+    }
+
+    #[inline(always)]
+    fn pair(&self, peer: Peer) -> Option<&Pair> {
+        self.pairs.get(peer.0 as usize)?.as_deref()
+    }
+
+    /// Polls one pair; returns frames taken.
+    #[inline(always)]
+    fn poll_pair(&mut self, index: usize, sink: &mut impl Sink, budget: usize) -> usize {
+        match self.pairs.get(index) {
+            Some(Some(pair)) if pair.has_frame() => self.take_frames(index, sink, budget),
+            Some(Some(pair)) if pair.fault.is_some() => {
+                self.tell_fault(index, sink);
+                0
+            }
+            _ => 0,
+        }
+    }
+
+    fn take_frames(&mut self, index: usize, sink: &mut impl Sink, budget: usize) -> usize {
+        let Some(Some(pair)) = self.pairs.get_mut(index) else { return 0 };
+        let taken = pair.poll(Peer(index as u32), &self.board, sink, budget, &mut self.buffer[..]);
+        if taken.frames > 0 {
+            self.hot = index;
+            self.counters.frames_received += taken.frames as u64;
+            self.counters.bytes_received += taken.bytes;
+        }
+        if pair.fault.is_some() {
+            self.tell_fault(index, sink);
+        }
+        taken.frames
+    }
+
+    #[cold]
+    fn tell_fault(&mut self, index: usize, sink: &mut impl Sink) {
+        if let Some(Some(pair)) = self.pairs.get_mut(index)
+            && let Some(why) = pair.fault
+            && !pair.fault_told
+        {
+            pair.fault_told = true;
+            self.counters.frames_refused += 1;
+            sink.peer_failed(Peer(index as u32), PeerFault::BrokenRules(why));
+        }
+    }
+
+    #[inline(always)]
+    fn sent(&mut self, result: Result<(), SendError>, bytes: usize) -> Result<(), SendError> {
+        match result {
+            Ok(()) => {
+                self.counters.frames_sent += 1;
+                self.counters.bytes_sent += bytes as u64;
+            }
+            Err(SendError::Again) => self.counters.again += 1,
+            Err(_) => {}
+        }
+        result
+    }
+}
+
+impl Device for Shm {
+    fn name(&self) -> &'static str {
+        "shm"
+    }
+
+    fn caps(&self) -> Caps {
+        Caps::RELIABLE.with(Caps::ORDERED).with(Caps::BULK).with(Caps::TRUSTED_ORIGIN).with(Caps::RINGS_DOORBELL)
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { short_max: CELLS_PAYLOAD_MAX, frame_max: self.home.pool.slot_bytes() }
+    }
+
+    #[inline]
+    fn send_short(&mut self, to: Peer, parts: [&[u8]; 2]) -> Result<(), SendError> {
+        let len = parts[0].len() + parts[1].len();
+        if len > CELLS_PAYLOAD_MAX {
+            return Err(SendError::TooLong { len, max: CELLS_PAYLOAD_MAX });
+        }
+        let Some(Some(pair)) = self.pairs.get_mut(to.0 as usize) else { return Err(SendError::PeerGone) };
+        let result = pair.send_short(&self.board, &mut self.home, parts);
+        self.sent(result, len)
+    }
+
+    fn send_bulk(&mut self, to: Peer, parts: [&[u8]; 2]) -> Result<(), SendError> {
+        let (len, max) = (parts[0].len() + parts[1].len(), self.home.pool.slot_bytes());
+        if len > max {
+            return Err(SendError::TooLong { len, max });
+        }
+        let Some(Some(pair)) = self.pairs.get_mut(to.0 as usize) else { return Err(SendError::PeerGone) };
+        let mut result = pair.send_pool(&self.board, &mut self.home, parts);
+        if result == Err(SendError::Again) && self.collect_credit() {
+            let Some(Some(pair)) = self.pairs.get_mut(to.0 as usize) else { return Err(SendError::PeerGone) };
+            result = pair.send_pool(&self.board, &mut self.home, parts);
+        }
+        self.sent(result, len)
+    }
+
+    /// Nothing is ever held back.
+    fn flush(&mut self) {}
+
+    fn poll(&mut self, sink: &mut impl Sink, budget: usize) -> usize {
+        let pairs = self.pairs.len();
+        let mut taken = self.poll_pair(self.hot, sink, budget);
+        // With traffic on the hot pair a few of the others are looked at, else all: an empty poll has seen everything.
+        let looks = if taken > 0 { COLD_STRIDE.min(pairs) } else { pairs };
+        for look in 1..=looks {
+            if taken >= budget {
+                break;
+            }
+            self.cursor = if self.cursor + 1 >= pairs { 0 } else { self.cursor + 1 };
+            taken += self.poll_pair(self.cursor, sink, budget - taken);
+            if look % COLD_STRIDE == 0 && taken == 0 {
+                taken += self.poll_pair(self.hot, sink, budget);
+            }
+        }
+        taken
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn close_peer(&mut self, peer: Peer) {
+        if let Some(mut pair) = self.pairs.get_mut(peer.0 as usize).and_then(Option::take) {
+            pair.bring_all_home(&mut self.home);
+            self.peer_of_slot[pair.slot as usize] = None;
+        }
+    }
+
+    fn counters(&self) -> DeviceCounters {
+        self.counters
+    }
+}
+
+impl Shm {
+    /// Takes back what all peers have returned; whether that was anything. Slots lent to others may be what a sender waits
+    /// for.
+    #[cold]
+    fn collect_credit(&mut self) -> bool {
+        let before = self.home.pool.free();
+        for pair in self.pairs.iter_mut().flatten() {
+            // A violation is told by the next poll.
+            let _ = pair.take_credit(&mut self.home);
+        }
+        self.home.pool.free() > before
+    }
+}
+
+/// Checks and maps what another rank offers. All descriptors end here.
+fn map_offer(slot: u32, what: &[u8], fds: Vec<OwnedFd>) -> Result<(Incoming, Option<OwnedFd>), HalError> {
+    let text = OfferText::decode(what)?;
+    if text.slot != slot {
+        return Err(HalError::BadOffer("it names another slot than its sender's"));
+    }
+    if fds.len() != text.fds() {
+        return Err(HalError::BadOffer("wrong number of descriptors"));
+    }
+    let mut fds = fds.into_iter();
+    let mut next = || fds.next().ok_or(HalError::BadOffer("wrong number of descriptors"));
+    let channel = memfd::map_produced(next()?, CHANNEL_BYTES)?;
+    let pool = memfd::map_produced(next()?, text.pool_bytes as usize)?;
+    let bell = if text.has_bell { Some(next()?) } else { None };
+    let arena = match text.arena_bytes {
+        0 => None,
+        bytes => Some(memfd::map_produced(next()?, bytes as usize)?),
+    };
+    Ok((Incoming { channel, pool, arena }, bell))
+}

@@ -1,0 +1,51 @@
+//! What of this device can be set, with safe defaults. Read once at start-up by the handler.
+
+use crate::os::bell::Bell;
+use pulc_base::param::Param;
+use std::sync::Arc;
+
+static POOL_BYTES: Param = Param {
+    name: "shm_pool_bytes",
+    default: 2 << 20,
+    min: 64 << 10,
+    max: 1 << 30,
+    text: "memory of a process for frames that wait in shared memory, shared by all peers",
+};
+
+static SLOT_BYTES: Param = Param {
+    name: "shm_slot_bytes",
+    default: 16 << 10,
+    min: 4 << 10,
+    max: 1 << 20,
+    text: "longest frame through the pool; longer messages are cut",
+};
+
+/// The rows of this device.
+pub static PARAMS: &[&Param] = &[&POOL_BYTES, &SLOT_BYTES];
+
+/// How a [`super::Shm`] is made.
+#[derive(Clone, Debug)]
+pub struct ShmConfig {
+    pub pool_bytes: usize,
+    /// A multiple of the page size.
+    pub slot_bytes: usize,
+    /// Passed on to peers, for a process that also sleeps in poll.
+    pub bell: Option<Arc<Bell>>,
+}
+
+impl ShmConfig {
+    /// From the parameter table.
+    pub fn read() -> ShmConfig {
+        ShmConfig {
+            pool_bytes: POOL_BYTES.read().value as usize,
+            slot_bytes: SLOT_BYTES.read().value as usize & !4095,
+            bell: None,
+        }
+    }
+}
+
+impl Default for ShmConfig {
+    fn default() -> ShmConfig {
+        ShmConfig { pool_bytes: POOL_BYTES.default as usize, slot_bytes: SLOT_BYTES.default as usize, bell: None }
+    }
+}

@@ -1,0 +1,311 @@
+//! One peer as seen from here: the direction that we produce, the direction that it produces, and what of our pool it
+//! holds. Used by the device, which owns all pairs.
+//!
+//! Everything read from the peer's memory is read once into a local and checked; the first thing that cannot be makes the
+//! pair *poisoned*: nothing more is read from it or sent to it, and the rest of the job goes on.
+
+use super::layout::{
+    CELLS, CELLS_AT, CREDIT_AT, CREDIT_BATCH, HEAD_MAX, Header, Kind, LINE, REFERENCE_BYTES, Reference,
+};
+use super::pool::Pool;
+use super::ring::{CELL_WORDS, CellsIn, CellsOut, Consumer, Producer, header};
+use crate::board::Board;
+use crate::device::{Frame, Peer, SendError, SharedFrame, Sink};
+use crate::os::memfd::{ReadMap, WriteMap};
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
+
+/// What the peer gave us.
+pub struct Incoming {
+    pub channel: ReadMap,
+    pub pool: ReadMap,
+    pub arena: Option<ReadMap>,
+}
+
+/// What a peer may be reading until it returns credit, in the order sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lent {
+    Slot(u32),
+    /// Memory of our arena; the number is the caller's own.
+    Arena(u64),
+}
+
+pub struct Pair {
+    /// The peer's slot on the board.
+    pub slot: u32,
+    channel: WriteMap,
+    producer: Producer,
+    lent: VecDeque<Lent>,
+    slots_held: usize,
+    references_credited: u32,
+    incoming: Option<Incoming>,
+    consumer: Consumer,
+    references_consumed: u32,
+    published: u64,
+    bell: Option<OwnedFd>,
+    /// Why the pair is poisoned.
+    pub fault: Option<&'static str>,
+    /// Whether `fault` has been told to the sink.
+    pub fault_told: bool,
+}
+
+struct Out<'a>(&'a WriteMap);
+struct In<'a>(&'a ReadMap);
+
+impl CellsOut for Out<'_> {
+    #[inline(always)]
+    fn count(&self) -> u32 {
+        CELLS
+    }
+
+    #[inline(always)]
+    fn fill(&self, cell: u32, words: &[u64]) {
+        let line = self.0.line_at(CELLS_AT + cell as usize * LINE);
+        for (to, from) in line[1..].iter().zip(words) {
+            to.store(*from, Ordering::Relaxed);
+        }
+    }
+
+    #[inline(always)]
+    fn publish(&self, cell: u32, header: u64) {
+        self.0.line_at(CELLS_AT + cell as usize * LINE)[0].store(header, Ordering::Release);
+    }
+}
+
+impl CellsIn for In<'_> {
+    #[inline(always)]
+    fn count(&self) -> u32 {
+        CELLS
+    }
+
+    #[inline(always)]
+    fn header(&self, cell: u32) -> u64 {
+        self.0.line_at(CELLS_AT + cell as usize * LINE)[0].load(Ordering::Acquire)
+    }
+
+    #[inline(always)]
+    fn drain(&self, cell: u32, words: &mut [u64; CELL_WORDS]) {
+        let line = self.0.line_at(CELLS_AT + cell as usize * LINE);
+        for (to, from) in words.iter_mut().zip(&line[1..]) {
+            *to = from.load(Ordering::Relaxed);
+        }
+    }
+}
+
+/// Where lent things return to.
+pub struct Home {
+    pub pool: Pool,
+    /// Tokens of arena frames that no peer reads any more.
+    pub completed: Vec<u64>,
+}
+
+/// What one look at a pair gave.
+#[derive(Default)]
+pub struct Taken {
+    pub frames: usize,
+    pub bytes: u64,
+}
+
+impl Pair {
+    pub fn new(slot: u32, channel: WriteMap) -> Pair {
+        Pair {
+            slot,
+            channel,
+            producer: Producer::default(),
+            lent: VecDeque::new(),
+            slots_held: 0,
+            references_credited: 0,
+            incoming: None,
+            consumer: Consumer::default(),
+            references_consumed: 0,
+            published: 0,
+            bell: None,
+            fault: None,
+            fault_told: false,
+        }
+    }
+
+    /// The peer's own offer has come. What was sent so far may have been rung without its bell, so ring again.
+    pub fn complete(&mut self, incoming: Incoming, bell: Option<OwnedFd>, board: &Board) {
+        self.incoming = Some(incoming);
+        self.bell = bell;
+        self.ring(board);
+    }
+
+    pub fn is_complete(&self) -> bool {
+        self.incoming.is_some()
+    }
+
+    /// Sends a frame inside cells. The caller has checked its length.
+    #[inline(always)]
+    pub fn send_short(&mut self, board: &Board, home: &mut Home, parts: [&[u8]; 2]) -> Result<(), SendError> {
+        let header = header(Kind::Short, parts[0].len() + parts[1].len());
+        self.make_room(header, home)?;
+        self.producer.push(&Out(&self.channel), header, parts);
+        self.ring(board);
+        Ok(())
+    }
+
+    /// Sends a frame whose body is copied to a slot of the pool; the first part goes into the cells if it fits there.
+    #[inline]
+    pub fn send_pool(&mut self, board: &Board, home: &mut Home, parts: [&[u8]; 2]) -> Result<(), SendError> {
+        let (head, parts) = if parts[0].len() <= HEAD_MAX { (parts[0], [&[], parts[1]]) } else { (&[][..], parts) };
+        let header = header(Kind::Pool, REFERENCE_BYTES + head.len());
+        self.make_room(header, home)?;
+        let slot = match home.pool.take(self.slots_held) {
+            Some(slot) => slot,
+            None => {
+                self.take_credit(home)?;
+                home.pool.take(self.slots_held).ok_or(SendError::Again)?
+            }
+        };
+        let len = (parts[0].len() + parts[1].len()) as u32;
+        let reference = Reference { offset: home.pool.fill(slot, parts), len }.encode();
+        self.producer.push(&Out(&self.channel), header, [&reference, head]);
+        self.slots_held += 1;
+        self.lent.push_back(Lent::Slot(slot));
+        self.ring(board);
+        Ok(())
+    }
+
+    /// Sends a frame whose body stays where it is, in this process's arena, until the peer's credit returns `token`.
+    #[inline]
+    pub fn send_arena(
+        &mut self,
+        board: &Board,
+        home: &mut Home,
+        head: &[u8],
+        body: Reference,
+        token: u64,
+    ) -> Result<(), SendError> {
+        let header = header(Kind::Arena, REFERENCE_BYTES + head.len());
+        self.make_room(header, home)?;
+        self.producer.push(&Out(&self.channel), header, [&body.encode(), head]);
+        self.lent.push_back(Lent::Arena(token));
+        self.ring(board);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn make_room(&mut self, header: Header, home: &mut Home) -> Result<(), SendError> {
+        if self.producer.free(CELLS) < header.cells.into() || self.fault.is_some() {
+            self.take_credit(home)?;
+            if self.producer.free(CELLS) < header.cells.into() {
+                return Err(SendError::Again);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the peer's credit and takes back what it returned.
+    pub fn take_credit(&mut self, home: &mut Home) -> Result<(), SendError> {
+        if self.fault.is_some() {
+            return Err(SendError::PeerGone);
+        }
+        let Some(incoming) = &self.incoming else { return Ok(()) };
+        // Acquire: pairs with the release of `publish_credit` on the other side; the peer's reads of what it gives back
+        // come before our writing there again.
+        let credit = incoming.channel.load_u64(CREDIT_AT, Ordering::Acquire);
+        let (cells, references) = (credit as u32, (credit >> 32) as u32);
+        let returned = references.wrapping_sub(self.references_credited) as usize;
+        let checked = match self.producer.credit(cells) {
+            Ok(()) if returned > self.lent.len() => Err("credit for references that were never sent"),
+            other => other,
+        };
+        if let Err(why) = checked {
+            self.fault = Some(why);
+            return Err(SendError::PeerGone);
+        }
+        self.references_credited = references;
+        self.bring_home(returned, home);
+        Ok(())
+    }
+
+    /// Takes back everything the peer holds, because it is gone.
+    pub fn bring_all_home(&mut self, home: &mut Home) {
+        self.bring_home(self.lent.len(), home);
+    }
+
+    fn bring_home(&mut self, count: usize, home: &mut Home) {
+        for lent in self.lent.drain(..count) {
+            match lent {
+                Lent::Slot(slot) => {
+                    self.slots_held -= 1;
+                    home.pool.give_back(slot);
+                }
+                Lent::Arena(token) => home.completed.push(token),
+            }
+        }
+    }
+
+    /// Whether a frame waits. Looks at one line.
+    #[inline(always)]
+    pub fn has_frame(&self) -> bool {
+        match &self.incoming {
+            Some(incoming) => self.consumer.waits(&In(&incoming.channel)) && self.fault.is_none(),
+            None => false,
+        }
+    }
+
+    /// Hands at most `budget` frames to the sink and publishes credit.
+    pub fn poll(&mut self, me: Peer, board: &Board, sink: &mut impl Sink, budget: usize, buffer: &mut [u8]) -> Taken {
+        let mut taken = Taken::default();
+        let Some(incoming) = &self.incoming else { return taken };
+        let references_before = self.references_consumed;
+        while taken.frames < budget && self.fault.is_none() {
+            match take(&mut self.consumer, incoming, buffer) {
+                Ok(None) => break,
+                Ok(Some(frame)) => {
+                    taken.bytes += match &frame {
+                        Frame::Private(bytes) => bytes.len() as u64,
+                        Frame::Shared(shared) => {
+                            self.references_consumed = self.references_consumed.wrapping_add(1);
+                            shared.len() as u64
+                        }
+                    };
+                    taken.frames += 1;
+                    sink.frame(me, frame);
+                }
+                Err(why) => self.fault = Some(why),
+            }
+        }
+        let owed = self.consumer.consumed().wrapping_sub(self.published as u32);
+        if self.references_consumed != references_before || owed >= CREDIT_BATCH {
+            self.publish_credit(board);
+        }
+        taken
+    }
+
+    fn publish_credit(&mut self, board: &Board) {
+        self.published = u64::from(self.consumer.consumed()) | u64::from(self.references_consumed) << 32;
+        // Release: pairs with the acquire of `take_credit` on the other side.
+        self.channel.u64_at(CREDIT_AT).store(self.published, Ordering::Release);
+        self.ring(board);
+    }
+
+    #[inline(always)]
+    fn ring(&self, board: &Board) {
+        board.slot(self.slot).ring(self.bell.as_ref().map(|bell| bell.as_fd()));
+    }
+}
+
+/// Takes the next frame. A reference is checked against the mapping before anything is read through it.
+#[inline(always)]
+fn take<'a>(
+    consumer: &mut Consumer,
+    incoming: &'a Incoming,
+    buffer: &'a mut [u8],
+) -> Result<Option<Frame<'a>>, &'static str> {
+    let Some(header) = consumer.pop(&In(&incoming.channel), buffer)? else { return Ok(None) };
+    let bytes = &mut buffer[..header.bytes as usize];
+    let area = match header.kind {
+        Kind::Short => return Ok(Some(Frame::Private(bytes))),
+        Kind::Pool => &incoming.pool,
+        Kind::Arena => incoming.arena.as_ref().ok_or("a reference into an arena that was never offered")?,
+    };
+    let (reference, head) = (&*bytes).split_first_chunk().ok_or("a reference that is cut short")?;
+    let reference = Reference::decode(reference);
+    let body = area.shared(reference.offset, reference.len.into()).ok_or("a reference outside of shared memory")?;
+    Ok(Some(Frame::Shared(SharedFrame::new(head, body))))
+}

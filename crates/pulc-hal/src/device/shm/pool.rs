@@ -1,0 +1,68 @@
+//! The bounded memory for frames that do not fit in cells: one memfd per process, cut into equal slots that are lent to
+//! peers and come back through credit. Used by this device only.
+//!
+//! Memory is a budget: however many peers there are, a process has this one pool. A peer may hold as many slots as are
+//! still free, so that one that is busy gets half of the pool, several share it, and one that hoards starves nobody.
+
+use crate::error::HalError;
+use crate::os::memfd::{WriteMap, create_produced};
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+pub struct Pool {
+    map: WriteMap,
+    fd: OwnedFd,
+    slot_bytes: usize,
+    /// Free slots; taken at the front, given back at the end, so that use rotates through the whole pool: memory that
+    /// was written long ago has left the core's own cache, and its lines are faster to take and to hand over.
+    free: VecDeque<u32>,
+}
+
+impl Pool {
+    /// Makes a pool of `bytes / slot_bytes` slots. Its memory is not touched before it is used.
+    pub fn new(bytes: usize, slot_bytes: usize) -> Result<Pool, HalError> {
+        let slots = (bytes / slot_bytes).max(1);
+        let (map, fd) = create_produced("pulc-pool", slots * slot_bytes)?;
+        Ok(Pool { map, fd, slot_bytes, free: (0..slots as u32).collect() })
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.map.len()
+    }
+
+    pub fn slot_bytes(&self) -> usize {
+        self.slot_bytes
+    }
+
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Slots that nobody holds.
+    pub fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Lends a slot to a peer that already holds `held`.
+    #[inline]
+    pub fn take(&mut self, held: usize) -> Option<u32> {
+        if held > self.free.len() {
+            return None;
+        }
+        self.free.pop_front()
+    }
+
+    pub fn give_back(&mut self, slot: u32) {
+        debug_assert!(!self.free.contains(&slot), "slot {slot} came back twice");
+        self.free.push_back(slot);
+    }
+
+    /// Fills a lent slot; returns where it lies.
+    #[inline]
+    pub fn fill(&self, slot: u32, parts: [&[u8]; 2]) -> u64 {
+        let offset = slot as usize * self.slot_bytes;
+        self.map.copy_in(offset, parts[0]);
+        self.map.copy_in(offset + parts[0].len(), parts[1]);
+        offset as u64
+    }
+}
