@@ -38,8 +38,8 @@ const BUDGET_QUICK: Nanos = Nanos::from_ms(10);
 
 /// What is measured where, in the order of the table.
 const PLAN: &[(Place, &[Layer])] = &[
-    (Place::Node, &[Layer::Hardware, Layer::Pipe, Layer::Unix, Layer::Tcp, Layer::Udp]),
-    (Place::Core, &[Layer::Hardware, Layer::Pipe, Layer::Unix, Layer::Tcp, Layer::Udp]),
+    (Place::Node, &[Layer::Hardware, Layer::Device, Layer::Pipe, Layer::Unix, Layer::Tcp, Layer::Udp]),
+    (Place::Core, &[Layer::Hardware, Layer::Device, Layer::Pipe, Layer::Unix, Layer::Tcp, Layer::Udp]),
     (Place::Net, &[Layer::Tcp, Layer::Udp]),
 ];
 

@@ -3,7 +3,7 @@
 use crate::measure::{Figures, answer, ask};
 use crate::pair::{Side, Task, ToDriver, ToWorker, receive, send};
 use crate::row::Layer;
-use crate::{Error, hardware, kernel};
+use crate::{Error, device, hardware, kernel};
 use pulc_base::clock::Nanos;
 use pulc_hal::os::cpu;
 use pulc_hal::os::fdpass::Seqpacket;
@@ -54,11 +54,12 @@ pub fn run(core: u32) -> Result<(), Error> {
 fn measure(task: &Task, line: &Line) -> Result<Option<Figures>, Error> {
     match task.layer {
         Layer::Hardware => hardware::measure(task, line),
+        Layer::Device => device::measure(task, line),
         Layer::Pipe => both(task, &mut kernel::pipe(task, line)?),
         Layer::Unix => both(task, &mut kernel::unix(task, line)?),
         Layer::Tcp => both(task, &mut kernel::tcp(task, line)?),
         Layer::Udp => both(task, &mut kernel::udp(task, line)?),
-        Layer::Device | Layer::Link | Layer::Port => {
+        Layer::Link | Layer::Port => {
             Err(Error::NotHere { layer: task.layer.name(), why: "its processes are started by the launcher".into() })
         }
     }
