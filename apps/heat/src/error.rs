@@ -5,7 +5,9 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeatError {
-    #[error("{ranks} ranks cannot share {rows} rows: use at most {rows} ranks, a larger --size, or --decomposition blocks")]
+    #[error(
+        "{ranks} ranks cannot share {rows} rows: use at most {rows} ranks, a larger --size, or --decomposition blocks"
+    )]
     TooFewRows { ranks: usize, rows: usize },
     #[error(
         "{ranks} ranks cannot be arranged on {columns}x{rows} cells so that each has one: use fewer ranks or a larger --size"
@@ -36,7 +38,10 @@ impl HeatError {
     /// Exit status: 2 for what the user can change on the command line, 1 for the rest.
     pub fn exit_code(&self) -> u8 {
         match self {
-            HeatError::Verification(_) | HeatError::Exchange(_) | HeatError::WriteFile { .. } | HeatError::NoMemory { .. } => 1,
+            HeatError::Verification(_)
+            | HeatError::Exchange(_)
+            | HeatError::WriteFile { .. }
+            | HeatError::NoMemory { .. } => 1,
             _ => 2,
         }
     }

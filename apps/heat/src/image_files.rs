@@ -25,7 +25,8 @@ pub fn read_luminance(path: &Path) -> Result<(Grid, Vec<f64>), HeatError> {
     decoder.set_transformations(png::Transformations::EXPAND);
     let mut reader = decoder.read_info().map_err(|error| fail(error.to_string()))?;
     let len = reader.output_buffer_size().filter(|len| *len <= DECODE_MAX_BYTES);
-    let len = len.ok_or_else(|| fail(format!("it needs more than {DECODE_MAX_BYTES} bytes of memory: shrink it first")))?;
+    let len =
+        len.ok_or_else(|| fail(format!("it needs more than {DECODE_MAX_BYTES} bytes of memory: shrink it first")))?;
     let mut buffer = vec![0; len];
     let info = reader.next_frame(&mut buffer).map_err(|error| fail(error.to_string()))?;
     let grid = Grid { rows: info.height as usize, columns: info.width as usize };

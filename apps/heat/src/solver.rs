@@ -52,7 +52,12 @@ struct FaceField {
 
 impl Solver {
     /// `start` holds the tile's cells row by row; `conductivity`, if it varies, the tile's cells and one ring around them.
-    pub fn new(problem: &Problem, rank: usize, start: &[f64], conductivity: Option<&[f64]>) -> Result<Solver, HeatError> {
+    pub fn new(
+        problem: &Problem,
+        rank: usize,
+        start: &[f64],
+        conductivity: Option<&[f64]>,
+    ) -> Result<Solver, HeatError> {
         let tile = problem.cut.tile(rank);
         let stride = tile.columns + 2;
         let mut now = zeros("the field", (tile.rows + 2) * stride)?;

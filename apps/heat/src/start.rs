@@ -171,7 +171,8 @@ mod tests {
                 let mut cells = vec![0.0; tile.cells()];
                 start.fill(grid, Boundary::Fixed, tile, &mut cells);
                 for (index, cell) in cells.iter().enumerate() {
-                    let (row, column) = (tile.first_row + index / tile.columns, tile.first_column + index % tile.columns);
+                    let (row, column) =
+                        (tile.first_row + index / tile.columns, tile.first_column + index % tile.columns);
                     assert_eq!(cell.to_bits(), all[row * grid.columns + column].to_bits());
                 }
             }

@@ -32,7 +32,9 @@ impl Verification {
     pub fn failure(&self) -> Option<String> {
         // Negated comparisons: a NaN fails.
         if let Some(error) = self.mode_error.filter(|error| !(*error <= MODE_ERROR_MAX)) {
-            return Some(format!("the slowest mode is off its exact decay by {error:.3e}, allowed are {MODE_ERROR_MAX:e}"));
+            return Some(format!(
+                "the slowest mode is off its exact decay by {error:.3e}, allowed are {MODE_ERROR_MAX:e}"
+            ));
         }
         match (self.sum_drift, self.sum_drift_max) {
             (Some(drift), Some(max)) if !(drift <= max) => {
@@ -103,9 +105,10 @@ pub fn sum_drift_max(size: f64, steps: u64) -> f64 {
 
 /// FNV-1a over the bits of the field, row by row.
 pub fn hash(field: &[f64]) -> u64 {
-    field.iter().flat_map(|cell| cell.to_le_bytes()).fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
+    field
+        .iter()
+        .flat_map(|cell| cell.to_le_bytes())
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 #[cfg(test)]
@@ -135,7 +138,7 @@ mod tests {
 
     #[test]
     fn one_changed_bit_changes_the_hash() {
-        let field = vec![0.25; 100];
+        let field = vec![0.25f64; 100];
         let mut other = field.clone();
         other[57] = f64::from_bits(other[57].to_bits() ^ 1);
         assert_ne!(hash(&field), hash(&other));
