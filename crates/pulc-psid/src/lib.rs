@@ -2,7 +2,9 @@
 #![forbid(unsafe_code)]
 
 pub mod error;
+pub mod identity;
 pub mod jobs;
+pub mod membership;
 pub mod mesh;
 pub mod peer_message;
 

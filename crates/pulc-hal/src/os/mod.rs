@@ -10,3 +10,4 @@ pub mod memfd;
 pub mod process;
 pub mod proctree;
 pub mod signals;
+pub mod tcp;

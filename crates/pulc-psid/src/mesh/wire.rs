@@ -1,0 +1,206 @@
+//! What daemons write on a TLS connection. First both sides send a preamble that will never change, so that different versions can
+//! name each other; then frames: length, then a postcard message. Called by `dial`, `accept`, `connection`. Never trusts a length:
+//! memory grows with the bytes that really came.
+//!
+//! ```text
+//!   0       4         8
+//!   | PULC  | version | preamble, once, little endian
+//!   0       4         4+n
+//!   | n     | message | frame
+//! ```
+
+use crate::membership::{Member, Refusal};
+use crate::peer_message::PeerMsg;
+use serde::{Deserialize, Serialize};
+use std::io;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+const MAGIC: [u8; 4] = *b"PULC";
+
+/// Largest frame before the other side is admitted.
+pub(crate) const OPENING_MAX: usize = 64 << 10;
+
+/// First frame of whoever connected.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Opening {
+    /// A member with a certificate.
+    Mesh { session: u64, member: Member },
+    /// A host with a token and no certificate yet. `proof` signs this connection's keying material with the private half of
+    /// `public_key`.
+    Join { secret: [u8; 16], public_key: [u8; 32], proof: Vec<u8>, member: Member },
+}
+
+/// First frame of whoever was called.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    Welcome { session: u64, member: Member },
+    Refused(Refusal),
+    Joined { certificate: Vec<u8>, name: String, members: Vec<Member> },
+}
+
+/// Everything after that, in both directions.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Frame {
+    Beat {
+        load_milli: u32,
+    },
+    Members(Vec<Member>),
+    /// The sender ends on purpose.
+    Goodbye,
+    Peer(PeerMsg),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WireError {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("what answers there is no PULC daemon")]
+    NotPulc,
+    #[error("it speaks protocol version {theirs}, this one {ours}; use the same PULC on both")]
+    Version { theirs: u32, ours: u32 },
+    #[error("a frame of {len} bytes exceeds the limit of {limit}")]
+    TooLong { len: usize, limit: usize },
+    #[error("a malformed frame of {len} bytes")]
+    Malformed { len: usize },
+}
+
+pub(crate) fn encode<T: Serialize>(message: &T) -> Vec<u8> {
+    pulc_base::boot::encode(message)
+}
+
+/// Appends a frame that holds `body`.
+pub(crate) fn put_frame(out: &mut Vec<u8>, body: &[u8]) {
+    out.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    out.extend_from_slice(body);
+}
+
+/// Our preamble followed by our first frame.
+pub(crate) fn preamble_and(version: u32, first: &impl Serialize) -> Vec<u8> {
+    let mut out = Vec::new();
+    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&version.to_le_bytes());
+    put_frame(&mut out, &encode(first));
+    out
+}
+
+/// Our preamble alone: what a peer of another version gets before the connection is closed.
+pub(crate) async fn write_preamble(to: &mut (impl AsyncWrite + Unpin), version: u32) -> io::Result<()> {
+    to.write_all(&[MAGIC, version.to_le_bytes()].concat()).await?;
+    to.flush().await
+}
+
+pub(crate) async fn read_preamble(from: &mut (impl AsyncRead + Unpin), ours: u32) -> Result<(), WireError> {
+    let mut magic = [0; 4];
+    from.read_exact(&mut magic).await?;
+    if magic != MAGIC {
+        return Err(WireError::NotPulc);
+    }
+    let theirs = from.read_u32_le().await?;
+    if theirs == ours { Ok(()) } else { Err(WireError::Version { theirs, ours }) }
+}
+
+/// Reads one frame whole. Cancelling it loses the bytes read so far: only for the first frame of a connection.
+pub(crate) async fn read_first<T: for<'a> Deserialize<'a>>(
+    from: &mut (impl AsyncRead + Unpin),
+) -> Result<T, WireError> {
+    let len = from.read_u32_le().await? as usize;
+    if len > OPENING_MAX {
+        return Err(WireError::TooLong { len, limit: OPENING_MAX });
+    }
+    let mut body = Vec::new();
+    from.take(len as u64).read_to_end(&mut body).await?;
+    pulc_base::boot::decode(&body).map_err(|_| WireError::Malformed { len })
+}
+
+/// Takes a stream of bytes apart into frames.
+pub(crate) struct FrameReader {
+    buffer: Vec<u8>,
+    /// Bytes before this one have been handed out.
+    start: usize,
+    limit: usize,
+}
+
+impl FrameReader {
+    pub(crate) fn new(limit: usize) -> FrameReader {
+        FrameReader { buffer: Vec::new(), start: 0, limit }
+    }
+
+    /// Takes more bytes in. Cancel safe. `Ok(0)` is the end of the stream.
+    pub(crate) async fn fill(&mut self, from: &mut (impl AsyncRead + Unpin)) -> io::Result<usize> {
+        if self.start == self.buffer.len() {
+            self.buffer.clear();
+            self.start = 0;
+        } else if self.start > self.buffer.len() / 2 {
+            self.buffer.drain(..self.start);
+            self.start = 0;
+        }
+        self.buffer.reserve(16 << 10);
+        from.read_buf(&mut self.buffer).await
+    }
+
+    /// The next whole frame, if it is there.
+    pub(crate) fn next(&mut self) -> Result<Option<Frame>, WireError> {
+        let bytes = &self.buffer[self.start..];
+        let Some((head, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
+        let len = u32::from_le_bytes(*head) as usize;
+        if len > self.limit {
+            return Err(WireError::TooLong { len, limit: self.limit });
+        }
+        let Some(body) = rest.get(..len) else { return Ok(None) };
+        let frame = pulc_base::boot::decode(body).map_err(|_| WireError::Malformed { len })?;
+        self.start += 4 + len;
+        Ok(Some(frame))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reader_of(bytes: &[u8]) -> FrameReader {
+        FrameReader { buffer: bytes.to_vec(), start: 0, limit: 1000 }
+    }
+
+    #[test]
+    fn frames_come_out_one_by_one_and_only_whole() {
+        let mut bytes = Vec::new();
+        for n in 0..3 {
+            put_frame(&mut bytes, &encode(&Frame::Peer(PeerMsg::Probe(n))));
+        }
+        for cut in 0..bytes.len() {
+            let mut reader = reader_of(&bytes[..cut]);
+            let mut seen = 0;
+            while let Some(frame) = reader.next().unwrap() {
+                assert!(matches!(frame, Frame::Peer(PeerMsg::Probe(n)) if n == seen));
+                seen += 1;
+            }
+            assert!(seen < 3);
+        }
+    }
+
+    #[test]
+    fn a_frame_that_claims_too_much_is_refused_before_it_is_stored() {
+        let mut reader = reader_of(&u32::MAX.to_le_bytes());
+        assert!(matches!(reader.next(), Err(WireError::TooLong { .. })));
+    }
+
+    #[test]
+    fn garbage_never_panics() {
+        let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+        for _ in 0..20_000 {
+            let bytes: Vec<u8> = (0..seed % 64)
+                .map(|_| {
+                    seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    (seed >> 56) as u8
+                })
+                .collect();
+            let mut framed = Vec::new();
+            put_frame(&mut framed, &bytes);
+            let _ = reader_of(&framed).next();
+            let _ = reader_of(&bytes).next();
+            let _ = pulc_base::boot::decode::<Opening>(&bytes);
+            let _ = pulc_base::boot::decode::<Answer>(&bytes);
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(bytes.len() as u64 + 1);
+        }
+    }
+}
