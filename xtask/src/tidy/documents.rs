@@ -48,7 +48,8 @@ pub fn check(root: &Path, files: &[File]) -> Vec<Finding> {
 }
 
 fn has_heading(text: &str, heading: &str) -> bool {
-    text.lines().any(|line| line.starts_with('#') && line.trim_start_matches(['#', ' ']).starts_with(heading))
+    text.lines()
+        .any(|line| line.starts_with(['#', '*']) && line.trim_start_matches(['#', '*', ' ']).starts_with(heading))
 }
 
 /// Relative targets of `[text](target)` outside code, with their lines and without `#anchors`.

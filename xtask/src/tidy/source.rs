@@ -67,7 +67,7 @@ fn check_file(file: &File) -> Vec<Finding> {
     }
     let code = blank(&file.text);
     let may_be_unsafe = UNSAFE_IN.iter().any(|(room, _)| path.starts_with(room));
-    let is_test = path.contains("/tests/") || path.contains("/examples/");
+    let is_test = path.contains("/tests/") || path.contains("/examples/") || file.name().ends_with("tests.rs");
     let mut in_tests = is_test;
     for (number, text) in code.lines().enumerate() {
         in_tests |= text.trim() == "#[cfg(test)]";
