@@ -4,15 +4,11 @@
 mod device;
 mod error;
 mod hardware;
-mod idle;
-mod job;
 mod kernel;
 mod layers;
 mod measure;
 mod pair;
-mod rank;
 mod row;
-mod start;
 mod wire;
 mod worker;
 
@@ -31,12 +27,6 @@ pub struct Args {
 enum What {
     /// Every floor of PULC beside pipe, unix socket, TCP and UDP: latency, bandwidth, rate
     Layers(layers::Args),
-    /// Start and end of a job of many processes
-    Start(start::Args),
-    /// Processor time of a process that is blocked in a receive
-    Idle(idle::Args),
-    #[command(hide = true)]
-    Rank(rank::Args),
     #[command(hide = true)]
     Worker { core: u32 },
 }
@@ -45,9 +35,6 @@ enum What {
 pub fn run(args: &Args) -> Result<ExitCode, Error> {
     match &args.what {
         What::Layers(args) => layers::run(args),
-        What::Start(args) => start::run(args),
-        What::Idle(args) => idle::run(args),
-        What::Rank(args) => rank::run(args).map(|()| ExitCode::SUCCESS),
         What::Worker { core } => worker::run(*core).map(|()| ExitCode::SUCCESS),
     }
 }

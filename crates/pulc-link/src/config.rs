@@ -5,7 +5,7 @@ use crate::wire::OVERHEAD;
 use pulc_base::param::Param;
 
 /// Most packets a sender may have under way on one link; the width of the selective acknowledgement.
-pub const PACKETS_UNDER_WAY_MAX: usize = 256;
+pub const PACKETS_UNDER_WAY_MAX: usize = 1024;
 
 /// Rails one link can know.
 pub const RAILS_MAX: usize = 8;

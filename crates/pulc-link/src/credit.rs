@@ -1,8 +1,13 @@
-//! Receiver credits: how the kernel's receive buffer, which all peers of a process share, is divided into windows. Called
-//! by the owner of the links; knows no link.
+//! Receiver credits: how the kernel's receive buffer, which all peers of a process share, is divided into windows, and what a
+//! packet costs of one. Called by the engine and by the owner of the links; knows no link.
 
 /// What the kernel charges a queued datagram beyond its bytes, roughly (its buffer and bookkeeping).
-pub(crate) const FRAME_COST_BYTES: u32 = 768;
+const FRAME_COST_BYTES: u64 = 768;
+
+/// What a frame of this length takes from a window.
+pub(crate) fn cost(frame_len: u32) -> u64 {
+    u64::from(frame_len) + FRAME_COST_BYTES
+}
 
 /// The window for one of `peers` peers that send at present, for a socket whose receive buffer the kernel reports as
 /// `receive_buffer_bytes` (already doubled by it for bookkeeping). Never less than one frame of `frame_max` bytes: a link
@@ -11,4 +16,18 @@ pub fn credit_share(receive_buffer_bytes: usize, peers: usize, frame_max: usize)
     let share = receive_buffer_bytes / 2 / peers.max(1);
     let least = frame_max + FRAME_COST_BYTES as usize;
     u32::try_from(share.max(least)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_of_all_peers_together_fit_the_receive_buffer() {
+        for peers in 1..100 {
+            let share = credit_share(425_984, peers, 1472) as usize;
+            assert!(share * peers <= 425_984 / 2 || share == 1472 + FRAME_COST_BYTES as usize);
+        }
+        assert_eq!(credit_share(0, 0, 1472), 1472 + FRAME_COST_BYTES as u32);
+    }
 }

@@ -1,10 +1,16 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod acknowledge;
+mod arrivals;
 mod config;
 mod credit;
 mod keys;
 mod link;
+mod rail;
+mod replay;
+mod retention;
+mod transmit;
 mod wire;
 
 pub use config::{Config, PACKETS_UNDER_WAY_MAX, PARAMS, RAILS_MAX};

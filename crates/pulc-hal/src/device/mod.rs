@@ -12,6 +12,7 @@
 pub mod conformance;
 pub mod shm;
 pub mod udp;
+mod udp_socket;
 
 use crate::os::memfd::SharedBytes;
 use pulc_base::metrics::DeviceCounters;

@@ -1,0 +1,227 @@
+//! The receiving half: which packets are here, those that came too early, and what there is to acknowledge. Called by the
+//! engine with frames that verified; knows neither keys nor devices.
+
+use crate::PACKETS_UNDER_WAY_MAX;
+use crate::rail::ACK_DELAY;
+use crate::wire::SACK_BYTES_MAX;
+use pulc_base::clock::Nanos;
+
+/// Packets after which an acknowledgement is due at once.
+const ACK_EVERY: u32 = 8;
+const WORDS: usize = SACK_BYTES_MAX / 8;
+
+/// What became of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Arrival {
+    /// The next in order, and nothing waits before it: the owner takes it from the frame.
+    Next,
+    /// Kept until its turn comes.
+    Kept,
+    Duplicate,
+    OutsideWindow,
+}
+
+/// Where a received packet number belongs.
+pub(crate) struct Arrivals {
+    /// First packet number not received.
+    missing: u64,
+    /// First packet number not handed to the owner; behind `missing` while packets wait to be taken.
+    untaken: u64,
+    /// Kept packets by number modulo their length; empty until the first one.
+    kept: Vec<Option<Box<[u8]>>>,
+    kept_count: usize,
+    kept_bytes: usize,
+    kept_bytes_max: usize,
+    /// The packet lent out last.
+    lent: Option<Box<[u8]>>,
+    unacknowledged: u32,
+    pub ack_at: Option<Nanos>,
+    pub ack_due: bool,
+    pub duplicate: bool,
+}
+
+impl Arrivals {
+    pub fn new(window_bytes: u32) -> Arrivals {
+        Arrivals {
+            missing: 0,
+            untaken: 0,
+            kept: Vec::new(),
+            kept_count: 0,
+            kept_bytes: 0,
+            kept_bytes_max: window_bytes as usize,
+            lent: None,
+            unacknowledged: 0,
+            ack_at: None,
+            ack_due: false,
+            duplicate: false,
+        }
+    }
+
+    pub fn missing(&self) -> u64 {
+        self.missing
+    }
+
+    /// More may be under way from now on than ever before. Never less: the peer may have believed what it was told.
+    pub fn allow(&mut self, window_bytes: u32) {
+        self.kept_bytes_max = self.kept_bytes_max.max(window_bytes as usize);
+    }
+
+    /// Whether packets later than the first missing one are here.
+    pub fn has_gap(&self) -> bool {
+        self.kept_count as u64 > self.missing - self.untaken
+    }
+
+    /// Bytes of packets kept.
+    pub fn kept_bytes(&self) -> usize {
+        self.kept_bytes
+    }
+
+    /// Notes a packet; keeps a copy of it if its turn has not come.
+    pub fn packet(&mut self, now: Nanos, number: u64, packet: &[u8]) -> Arrival {
+        if number < self.missing || self.is_kept(number) {
+            self.duplicate = true;
+            self.ack_due = true;
+            return Arrival::Duplicate;
+        }
+        if number - self.untaken >= PACKETS_UNDER_WAY_MAX as u64 {
+            return Arrival::OutsideWindow;
+        }
+        let next = number == self.missing && self.untaken == self.missing;
+        if !next {
+            if number != self.missing && self.kept_bytes + packet.len() > self.kept_bytes_max {
+                return Arrival::OutsideWindow;
+            }
+            self.keep(number, packet);
+        }
+        let filled_or_made_gap = number != self.missing || self.has_gap();
+        if number == self.missing {
+            self.missing += 1;
+            self.untaken += u64::from(next);
+            while self.is_kept(self.missing) {
+                self.missing += 1;
+            }
+        }
+        self.unacknowledged += 1;
+        if filled_or_made_gap || self.unacknowledged >= ACK_EVERY {
+            self.ack_due = true;
+        } else if self.ack_at.is_none() {
+            self.ack_at = Some(now + ACK_DELAY);
+        }
+        if next { Arrival::Next } else { Arrival::Kept }
+    }
+
+    fn is_kept(&self, number: u64) -> bool {
+        !self.kept.is_empty()
+            && (self.untaken..self.untaken + PACKETS_UNDER_WAY_MAX as u64).contains(&number)
+            && self.kept[number as usize % PACKETS_UNDER_WAY_MAX].is_some()
+    }
+
+    fn keep(&mut self, number: u64, packet: &[u8]) {
+        if self.kept.is_empty() {
+            self.kept.resize_with(PACKETS_UNDER_WAY_MAX, || None);
+        }
+        self.kept[number as usize % PACKETS_UNDER_WAY_MAX] = Some(packet.into());
+        self.kept_count += 1;
+        self.kept_bytes += packet.len();
+    }
+
+    /// The next kept packet whose turn has come.
+    pub fn take(&mut self) -> Option<&[u8]> {
+        self.lent = None;
+        if self.untaken == self.missing {
+            return None;
+        }
+        let packet = self.kept[self.untaken as usize % PACKETS_UNDER_WAY_MAX].take().expect("received and not taken");
+        self.untaken += 1;
+        self.kept_count -= 1;
+        self.kept_bytes -= packet.len();
+        if self.kept_count == 0 && self.untaken == self.missing {
+            self.kept = Vec::new();
+        }
+        Some(self.lent.insert(packet))
+    }
+
+    /// Writes the selective acknowledgement, as many 64-bit words as there is to say; returns the bytes written.
+    pub fn write_sack(&self, out: &mut [u8; SACK_BYTES_MAX]) -> usize {
+        let mut words = [0u64; WORDS];
+        let mut used = 0;
+        let last = (self.untaken + PACKETS_UNDER_WAY_MAX as u64).saturating_sub(self.missing + 1);
+        for bit in (0..last).filter(|bit| self.is_kept(self.missing + 1 + bit)) {
+            words[bit as usize / 64] |= 1 << (bit % 64);
+            used = bit as usize / 64 + 1;
+        }
+        for (out, word) in out.chunks_exact_mut(8).zip(&words[..used]) {
+            out.copy_from_slice(&word.to_le_bytes());
+        }
+        used * 8
+    }
+
+    /// An acknowledgement has left; `whole`: with everything there is to say about gaps.
+    pub fn acknowledged(&mut self, whole: bool) {
+        self.duplicate = false;
+        if whole || !self.has_gap() {
+            self.unacknowledged = 0;
+            self.ack_at = None;
+            self.ack_due = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn early_packets_wait_for_those_before_them() {
+        let mut arrivals = Arrivals::new(1 << 20);
+        assert_eq!(arrivals.packet(Nanos(0), 2, b"c"), Arrival::Kept);
+        assert_eq!(arrivals.take(), None);
+        assert_eq!(arrivals.packet(Nanos(0), 1, b"b"), Arrival::Kept);
+        assert!(arrivals.has_gap());
+        assert_eq!(arrivals.packet(Nanos(0), 0, b"a"), Arrival::Next);
+        assert_eq!((arrivals.missing(), arrivals.has_gap()), (3, false));
+        assert_eq!(arrivals.take(), Some(&b"b"[..]));
+        assert_eq!(arrivals.packet(Nanos(0), 3, b"d"), Arrival::Kept, "c has not been taken yet");
+        assert_eq!(arrivals.take(), Some(&b"c"[..]));
+        assert_eq!(arrivals.take(), Some(&b"d"[..]));
+        assert_eq!(arrivals.take(), None);
+        assert_eq!(arrivals.packet(Nanos(0), 3, b"d"), Arrival::Duplicate);
+        assert_eq!(arrivals.kept_bytes(), 0);
+    }
+
+    #[test]
+    fn what_lies_beyond_the_window_is_not_kept() {
+        let mut arrivals = Arrivals::new(10);
+        assert_eq!(arrivals.packet(Nanos(0), PACKETS_UNDER_WAY_MAX as u64, b"x"), Arrival::OutsideWindow);
+        assert_eq!(arrivals.packet(Nanos(0), 1, &[0; 10]), Arrival::Kept);
+        assert_eq!(arrivals.packet(Nanos(0), 2, &[0; 1]), Arrival::OutsideWindow, "more bytes than were allowed");
+        assert_eq!(arrivals.packet(Nanos(0), 0, &[0; 1]), Arrival::Next, "the next in order always has its place");
+    }
+
+    #[test]
+    fn the_selective_acknowledgement_tells_exactly_what_is_here() {
+        let mut arrivals = Arrivals::new(1 << 20);
+        for number in [1, 3, 66, 1023] {
+            arrivals.packet(Nanos(0), number, b"x");
+        }
+        let mut out = [0; SACK_BYTES_MAX];
+        assert_eq!(arrivals.write_sack(&mut out), SACK_BYTES_MAX);
+        let bits: Vec<usize> = (0..1024).filter(|bit| out[bit / 8] & (1 << (bit % 8)) != 0).collect();
+        assert_eq!(bits, [0, 2, 65, 1022]);
+    }
+
+    #[test]
+    fn acknowledgements_come_every_eight_packets_or_after_a_while_and_at_once_on_a_gap() {
+        let mut arrivals = Arrivals::new(1 << 20);
+        arrivals.packet(Nanos(5), 0, b"x");
+        assert_eq!((arrivals.ack_due, arrivals.ack_at), (false, Some(Nanos(5) + ACK_DELAY)));
+        (1..8).for_each(|number| _ = arrivals.packet(Nanos(6), number, b"x"));
+        assert!(arrivals.ack_due);
+        arrivals.acknowledged(true);
+        assert_eq!((arrivals.ack_due, arrivals.ack_at), (false, None));
+        arrivals.packet(Nanos(7), 9, b"x");
+        assert!(arrivals.ack_due);
+        arrivals.acknowledged(false);
+        assert!(arrivals.ack_due, "a packet's header cannot tell of the gap");
+    }
+}

@@ -1,0 +1,274 @@
+//! One path between the two processes as the sender sees it: its round-trip time, how much it may hold (congestion window),
+//! when it was silent for too long, and whether it may be used. Called by the engine with times; has no clock.
+//!
+//! Timers are in milliseconds and back off while the rail is silent, to a ceiling, for ever: a peer that computes does not
+//! answer and is not dead. What they send is a header without a packet, so a peer that does not poll is not buried.
+//!
+//! Source: RFC 6298 (round-trip times), RFC 8985 (tail-loss probe), RFC 5681 and 9002 (window on loss).
+
+use pulc_base::clock::Nanos;
+
+/// How the other end may hold an acknowledgement back.
+pub(crate) const ACK_DELAY: Nanos = Nanos::from_us(50);
+/// Before anything is known of the path.
+const FIRST_PROBE: Nanos = Nanos::from_ms(2);
+const RETRANSMIT_MIN: Nanos = Nanos::from_ms(1);
+/// Ceiling of the back-off.
+pub(crate) const PROBE_MAX: Nanos = Nanos::from_ms(500);
+/// A rail that was given up is looked at again after this, then at doubled distances.
+const REVIVE_FIRST: Nanos = Nanos::from_ms(100);
+/// The step of the back-off that a rail given up continues from: some 100 ms.
+const REVIVE_BACK_OFF: u32 = 8;
+const WINDOW_FIRST_BYTES: usize = 128 << 10;
+const WINDOW_MIN_BYTES: usize = 16 << 10;
+const WINDOW_MAX_BYTES: usize = 16 << 20;
+/// Queueing in the network beyond which the window does not grow.
+const QUEUE_TARGET: Nanos = Nanos::from_ms(1);
+/// Unanswered probes after which another rail that answers takes over.
+pub(crate) const SILENT_PROBES_MAX: u32 = 3;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Health {
+    Up,
+    /// Silent while others answered; looked at again from time to time.
+    Suspended,
+    /// The owner said so.
+    Down,
+}
+
+/// A probe on its way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Probe {
+    pub counter: u64,
+    pub order: u64,
+    pub sent_at: Nanos,
+}
+
+pub(crate) struct RailState {
+    pub health: Health,
+    /// Smoothed round-trip time and its variation; zero: none known.
+    srtt: Nanos,
+    variation: Nanos,
+    fastest: Nanos,
+    window_bytes: usize,
+    growth_ends_bytes: usize,
+    pub in_flight_bytes: usize,
+    /// Next place in the order of frames sent on this rail, and the latest place known to have arrived.
+    order: u64,
+    pub latest_arrived: Option<u64>,
+    /// A loss before this place has been answered already.
+    recovered_from: u64,
+    pub probe: Option<Probe>,
+    pub probe_at: Option<Nanos>,
+    pub probe_due: bool,
+    silent_probes: u32,
+    pub silent_since: Nanos,
+    pub last_heard: Nanos,
+}
+
+impl RailState {
+    pub fn new(health: Health, now: Nanos) -> RailState {
+        RailState {
+            health,
+            srtt: Nanos(0),
+            variation: Nanos(0),
+            fastest: Nanos::MAX,
+            window_bytes: WINDOW_FIRST_BYTES,
+            growth_ends_bytes: WINDOW_MAX_BYTES,
+            in_flight_bytes: 0,
+            order: 0,
+            latest_arrived: None,
+            recovered_from: 0,
+            probe: None,
+            probe_at: None,
+            probe_due: false,
+            silent_probes: 0,
+            silent_since: now,
+            last_heard: now,
+        }
+    }
+
+    /// Bytes that may still be put on the rail. An empty rail takes any one frame.
+    pub fn room_bytes(&self) -> usize {
+        if self.in_flight_bytes == 0 { usize::MAX } else { self.window_bytes.saturating_sub(self.in_flight_bytes) }
+    }
+
+    pub fn srtt(&self) -> Nanos {
+        self.srtt
+    }
+
+    pub fn silent_probes(&self) -> u32 {
+        self.silent_probes
+    }
+
+    /// The next place in this rail's order of frames.
+    pub fn take_order(&mut self) -> u64 {
+        self.order += 1;
+        self.order - 1
+    }
+
+    /// A packet has left on this rail.
+    pub fn sent(&mut self, now: Nanos, bytes: usize) {
+        self.in_flight_bytes += bytes;
+        if self.silent_probes == 0 {
+            self.probe_at = Some(now + self.patience());
+        }
+    }
+
+    /// Something on this rail was answered: it lives. `waits`: there is still something under way on it.
+    pub fn answered(&mut self, now: Nanos, waits: bool) {
+        if self.health != Health::Up {
+            return;
+        }
+        self.silent_probes = 0;
+        self.probe_due = false;
+        self.probe_at = waits.then(|| now + self.patience());
+    }
+
+    /// How long to wait for an answer before probing.
+    fn patience(&self) -> Nanos {
+        let retransmit = if self.srtt == Nanos(0) {
+            FIRST_PROBE
+        } else {
+            Nanos(self.srtt.0 * 3).max(Nanos(self.srtt.0 + 4 * self.variation.0)).max(RETRANSMIT_MIN)
+        };
+        match self.silent_probes {
+            // Tail-loss probe: twice the round trip and what the other end may hold back, doubled for slack.
+            0 if self.srtt != Nanos(0) => (Nanos(2 * self.srtt.0) + ACK_DELAY + ACK_DELAY).min(PROBE_MAX),
+            0 => retransmit,
+            tries => Nanos(retransmit.0 << (tries - 1).min(20)).min(PROBE_MAX),
+        }
+    }
+
+    /// The rail was silent until `probe_at`: send a probe, and be more patient with the next.
+    pub fn silent(&mut self, now: Nanos) {
+        if self.silent_probes == 0 {
+            self.silent_since = now;
+        }
+        self.probe_due = true;
+        self.silent_probes = self.silent_probes.saturating_add(1);
+        self.probe_at = Some(now + self.patience());
+    }
+
+    /// Gives the rail up: for now, and looks at it again later, or until the owner says otherwise. Nothing is under way on
+    /// it any more.
+    pub fn give_up(&mut self, now: Nanos, health: Health) {
+        self.health = health;
+        self.in_flight_bytes = 0;
+        self.probe_due = false;
+        self.silent_probes = REVIVE_BACK_OFF;
+        self.probe_at = (health == Health::Suspended).then_some(now + REVIVE_FIRST);
+    }
+
+    /// The rail as new, its order of frames continued.
+    pub fn continued(&self, now: Nanos) -> RailState {
+        RailState { order: self.order, recovered_from: self.order, ..RailState::new(Health::Up, now) }
+    }
+
+    /// Starts the timer if it does not run.
+    pub fn watch(&mut self, now: Nanos) {
+        self.probe_at = self.probe_at.or(Some(now + self.patience()));
+    }
+
+    /// A round trip was measured without doubt about which frame was answered.
+    pub fn measured(&mut self, sample: Nanos) {
+        let sample = sample.max(Nanos(1));
+        self.fastest = self.fastest.min(sample);
+        if self.srtt == Nanos(0) {
+            self.srtt = sample;
+            self.variation = Nanos(sample.0 / 2);
+            return;
+        }
+        // A peer that was computing answers late; one such answer must not make the timers lazy.
+        let sample = sample.min(Nanos(4 * self.srtt.0).max(Nanos::from_ms(1)));
+        let off = self.srtt.0.abs_diff(sample.0);
+        self.variation = Nanos((3 * self.variation.0 + off) / 4);
+        self.srtt = Nanos((7 * self.srtt.0 + sample.0) / 8);
+        if sample > self.fastest + QUEUE_TARGET {
+            self.growth_ends_bytes = self.growth_ends_bytes.min(self.window_bytes);
+        }
+    }
+
+    /// `bytes` arrived; the window grows if it was what held the sender back.
+    pub fn arrived(&mut self, bytes: usize, frame_max: usize) {
+        let was_limit = self.in_flight_bytes + 2 * frame_max >= self.window_bytes;
+        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(bytes);
+        if !was_limit {
+            return;
+        }
+        if self.window_bytes < self.growth_ends_bytes {
+            self.window_bytes += bytes;
+        } else if self.srtt <= self.fastest + QUEUE_TARGET {
+            self.window_bytes += (frame_max * bytes / self.window_bytes).max(1);
+        }
+        self.window_bytes = self.window_bytes.min(WINDOW_MAX_BYTES);
+    }
+
+    /// A frame at this place of the order was lost: the window shrinks, once for all losses of one round trip.
+    pub fn lost(&mut self, order: u64, bytes: usize, frame_max: usize) {
+        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(bytes);
+        if order < self.recovered_from {
+            return;
+        }
+        self.recovered_from = self.order;
+        self.window_bytes = (self.window_bytes * 7 / 10).max(WINDOW_MIN_BYTES).max(4 * frame_max);
+        self.growth_ends_bytes = self.window_bytes;
+    }
+
+    /// How long after a frame that arrived an earlier one may still be on its way.
+    pub fn reorder_allowance(&self) -> Nanos {
+        Nanos(self.srtt.0 + self.srtt.0 / 4).max(Nanos::from_us(20))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_rail_is_probed_ever_more_rarely_and_never_given_up() {
+        let mut rail = RailState::new(Health::Up, Nanos(0));
+        rail.measured(Nanos::from_us(30));
+        rail.sent(Nanos(0), 100);
+        let mut gaps = Vec::new();
+        let mut now = Nanos(0);
+        for _ in 0..100 {
+            let at = rail.probe_at.expect("a rail with something under way always has a timer");
+            gaps.push(at - now);
+            now = at;
+            rail.silent(now);
+        }
+        assert!(gaps[0] < RETRANSMIT_MIN, "the first is a tail-loss probe");
+        assert_eq!(gaps[1], RETRANSMIT_MIN);
+        assert!(gaps.windows(2).all(|pair| pair[0] <= pair[1]));
+        assert!(gaps[20..].iter().all(|&gap| gap == PROBE_MAX));
+    }
+
+    #[test]
+    fn one_late_answer_does_not_make_the_timers_lazy() {
+        let mut rail = RailState::new(Health::Up, Nanos(0));
+        (0..20).for_each(|_| rail.measured(Nanos::from_us(30)));
+        rail.measured(Nanos::from_ms(3_600_000));
+        assert!(rail.srtt() < Nanos::from_ms(1));
+    }
+
+    #[test]
+    fn losses_of_one_round_trip_shrink_the_window_once() {
+        let mut rail = RailState::new(Health::Up, Nanos(0));
+        for _ in 0..50 {
+            let order = rail.take_order();
+            rail.sent(Nanos(0), 1000);
+            assert_eq!(order + 1, rail.order);
+        }
+        (0..10).for_each(|order| rail.lost(order, 1000, 1000));
+        assert_eq!(rail.window_bytes, WINDOW_FIRST_BYTES * 7 / 10);
+        let later = rail.take_order();
+        rail.lost(later, 1000, 1000);
+        assert_eq!(rail.window_bytes, WINDOW_FIRST_BYTES * 7 / 10 * 7 / 10);
+        (0..100).for_each(|_| {
+            let order = rail.take_order();
+            rail.lost(order, 0, 1000);
+        });
+        assert_eq!(rail.window_bytes, WINDOW_MIN_BYTES);
+    }
+}

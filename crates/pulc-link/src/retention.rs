@@ -1,0 +1,263 @@
+//! What this end has taken for sending and the other end has not acknowledged: the packets, lying in memory as the frames they
+//! leave in. Frames of one size lie one behind the other, so a device sends a whole run from here with one system call and
+//! nothing is copied twice. Called by the engine; knows neither time nor rails beyond noting them.
+
+use crate::wire::{HEADER_BYTES, OVERHEAD};
+use pulc_base::clock::Nanos;
+use std::collections::VecDeque;
+
+/// First chunk of an idle link; one that moves bulk gets larger ones.
+const SMALL_CHUNK_BYTES: usize = 8 << 10;
+/// As much as one datagram system call takes.
+const CHUNK_BYTES: usize = 64 << 10;
+/// Empty chunks kept for the next packets while the link is busy.
+const SPARE_CHUNKS_MAX: usize = 16;
+
+/// Where a packet stands on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    /// Never sent.
+    Queued,
+    UnderWay,
+    /// Sent, and found to be lost; waits for its repetition.
+    Lost,
+    /// Acknowledged out of order.
+    Arrived,
+}
+
+/// One packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    pub state: State,
+    /// More than once sent.
+    pub repeated: bool,
+    /// Rail, place in that rail's order, frame counter and time of the last transmission.
+    pub rail: u8,
+    pub rail_order: u64,
+    pub counter: u64,
+    pub sent_at: Nanos,
+    chunk: u64,
+    at: u32,
+    /// Of the frame, in bytes.
+    pub frame_len: u32,
+}
+
+struct Chunk {
+    bytes: Box<[u8]>,
+    used: usize,
+    /// Packets in it that are not released.
+    live: usize,
+}
+
+/// Packets `base..end`, of which those from `fresh` on were never sent.
+pub(crate) struct Retention {
+    base: u64,
+    fresh: u64,
+    slots: VecDeque<Slot>,
+    chunks: VecDeque<Chunk>,
+    /// Number of the first chunk.
+    chunk_base: u64,
+    spare: Vec<Box<[u8]>>,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl Retention {
+    pub fn new(bytes_max: usize) -> Retention {
+        Retention {
+            base: 0,
+            fresh: 0,
+            slots: VecDeque::new(),
+            chunks: VecDeque::new(),
+            chunk_base: 0,
+            spare: Vec::new(),
+            bytes: 0,
+            bytes_max,
+        }
+    }
+
+    /// Oldest packet not released.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// First packet never sent.
+    pub fn fresh(&self) -> u64 {
+        self.fresh
+    }
+
+    /// One past the newest packet.
+    pub fn end(&self) -> u64 {
+        self.base + self.slots.len() as u64
+    }
+
+    /// Packets kept.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Bytes kept, bookkeeping included.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Bytes allocated for chunks.
+    pub fn allocated_bytes(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.bytes.len()).chain(self.spare.iter().map(|spare| spare.len())).sum()
+    }
+
+    /// Keeps a packet, leaving room for header and tag around it. False: full.
+    pub fn push(&mut self, parts: [&[u8]; 2]) -> bool {
+        let frame_len = OVERHEAD + parts[0].len() + parts[1].len();
+        let cost = frame_len + size_of::<Slot>();
+        if self.bytes + cost > self.bytes_max && !self.slots.is_empty() {
+            return false;
+        }
+        if self.chunks.back().is_none_or(|chunk| chunk.bytes.len() - chunk.used < frame_len) {
+            self.add_chunk(frame_len);
+        }
+        let chunk = self.chunks.back_mut().expect("a chunk with room was made sure of");
+        let at = chunk.used;
+        let middle = at + HEADER_BYTES + parts[0].len();
+        chunk.bytes[at + HEADER_BYTES..middle].copy_from_slice(parts[0]);
+        chunk.bytes[middle..middle + parts[1].len()].copy_from_slice(parts[1]);
+        chunk.used += frame_len;
+        chunk.live += 1;
+        self.bytes += cost;
+        self.slots.push_back(Slot {
+            state: State::Queued,
+            repeated: false,
+            rail: 0,
+            rail_order: 0,
+            counter: 0,
+            sent_at: Nanos(0),
+            chunk: self.chunk_base + self.chunks.len() as u64 - 1,
+            at: at as u32,
+            frame_len: frame_len as u32,
+        });
+        true
+    }
+
+    fn add_chunk(&mut self, frame_len: usize) {
+        let wanted = if self.chunks.is_empty() { SMALL_CHUNK_BYTES } else { CHUNK_BYTES }.max(frame_len);
+        let found = self.spare.iter().position(|spare| spare.len() >= wanted);
+        let bytes = match found {
+            Some(index) => self.spare.swap_remove(index),
+            None => vec![0; wanted].into_boxed_slice(),
+        };
+        self.chunks.push_back(Chunk { bytes, used: 0, live: 0 });
+    }
+
+    pub fn slot(&self, packet: u64) -> &Slot {
+        &self.slots[(packet - self.base) as usize]
+    }
+
+    pub fn slot_mut(&mut self, packet: u64) -> &mut Slot {
+        &mut self.slots[(packet - self.base) as usize]
+    }
+
+    /// Whether the frame of `packet` lies right behind that of the packet before it.
+    pub fn follows(&self, packet: u64) -> bool {
+        let (before, this) = (self.slot(packet - 1), self.slot(packet));
+        before.chunk == this.chunk && before.at + before.frame_len == this.at
+    }
+
+    /// The frames of `count` packets that lie one behind the other.
+    pub fn frames_mut(&mut self, first: u64, count: usize) -> &mut [u8] {
+        let (start, last) = (*self.slot(first), *self.slot(first + count as u64 - 1));
+        debug_assert_eq!(start.chunk, last.chunk, "a run lies in one chunk");
+        let chunk = &mut self.chunks[(start.chunk - self.chunk_base) as usize];
+        &mut chunk.bytes[start.at as usize..(last.at + last.frame_len) as usize]
+    }
+
+    /// Notes that the first `count` fresh packets are no longer fresh.
+    pub fn sent_fresh(&mut self, count: usize) {
+        self.fresh += count as u64;
+        debug_assert!(self.fresh <= self.end());
+    }
+
+    /// Forgets the oldest packet, which has been sent and acknowledged.
+    pub fn release(&mut self) -> Slot {
+        let slot = self.slots.pop_front().expect("only what is kept is released");
+        debug_assert!(self.base < self.fresh, "only what was sent is released");
+        self.base += 1;
+        self.bytes -= slot.frame_len as usize + size_of::<Slot>();
+        self.chunks[(slot.chunk - self.chunk_base) as usize].live -= 1;
+        while self.chunks.len() > 1 && self.chunks[0].live == 0 {
+            let chunk = self.chunks.pop_front().expect("there are two chunks or more");
+            self.chunk_base += 1;
+            if self.spare.len() < SPARE_CHUNKS_MAX && chunk.bytes.len() >= CHUNK_BYTES {
+                self.spare.push(chunk.bytes);
+            }
+        }
+        if let [only] = self.chunks.make_contiguous()
+            && only.live == 0
+        {
+            only.used = 0;
+        }
+        slot
+    }
+
+    /// Gives memory back that an idle link does not need. Only when nothing is kept.
+    pub fn trim(&mut self) {
+        debug_assert!(self.slots.is_empty());
+        self.chunk_base += self.chunks.len() as u64;
+        self.chunks = VecDeque::new();
+        self.spare = Vec::new();
+        self.slots = VecDeque::new();
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.base = self.end();
+        self.fresh = self.base;
+        self.slots.clear();
+        self.bytes = 0;
+        self.trim();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_of_bulk_lie_one_behind_the_other() {
+        let mut retention = Retention::new(1 << 20);
+        let packet = [9; 1000];
+        (0..200).for_each(|_| assert!(retention.push([&packet[..300], &packet[300..]])));
+        let runs = (1..200).filter(|&packet| !retention.follows(packet)).count();
+        assert!(runs <= 4, "{runs} seams in 200 packets of 1000 bytes");
+        let run = retention.frames_mut(0, 2);
+        assert_eq!(run.len(), 2 * (1000 + OVERHEAD));
+        assert!(run[HEADER_BYTES..HEADER_BYTES + 1000].iter().all(|&byte| byte == 9));
+    }
+
+    #[test]
+    fn a_full_retention_refuses_and_a_released_packet_makes_room() {
+        let mut retention = Retention::new(10_000);
+        while retention.push([&[1; 900], &[]]) {}
+        let kept = retention.len();
+        assert!(retention.bytes() <= 10_000 && kept >= 9);
+        retention.sent_fresh(1);
+        retention.release();
+        assert!(retention.push([&[1; 900], &[]]));
+        assert!(!retention.push([&[1; 900], &[]]));
+    }
+
+    #[test]
+    fn memory_is_reused_while_busy_and_given_back_when_idle() {
+        let mut retention = Retention::new(1 << 20);
+        for _ in 0..50 {
+            (0..300).for_each(|_| assert!(retention.push([&[1; 1400], &[]])));
+            retention.sent_fresh(300);
+            (0..300).for_each(|_| _ = retention.release());
+            assert!(retention.allocated_bytes() < 1 << 20);
+        }
+        retention.trim();
+        assert_eq!((retention.allocated_bytes(), retention.bytes(), retention.len()), (0, 0, 0));
+        assert!(retention.push([&[1], &[2]]));
+        assert_eq!(retention.frames_mut(15_000, 1).len(), OVERHEAD + 2);
+    }
+}

@@ -1,0 +1,263 @@
+//! What leaves: runs of packets, repetitions first, then acknowledgements and probes. Called by the owner after it has
+//! received or sent something and when a timer is due; hands frames to an outlet and does no I/O itself.
+
+use crate::PACKETS_UNDER_WAY_MAX;
+use crate::credit;
+use crate::link::{Full, Link, Outlet, Rail};
+use crate::rail::{Health, Probe};
+use crate::retention::State;
+use crate::wire::{
+    ASK, CONTROL_FRAME_MAX, DATA, DUPLICATE, ECHO, ENCRYPTED, HEADER_BYTES, Header, OVERHEAD, SACK, SACK_BYTES_MAX,
+};
+use pulc_base::clock::Nanos;
+
+/// Most frames and bytes in one run: what one system call with UDP segmentation takes.
+const RUN_FRAMES_MAX: usize = 64;
+const RUN_BYTES_MAX: usize = 65_507;
+
+/// Packets that leave together.
+struct Run {
+    first: u64,
+    count: usize,
+    segment: usize,
+    rail: usize,
+    fresh: bool,
+}
+
+/// An outlet for one frame.
+struct OneFrame<'a> {
+    out: &'a mut [u8],
+    taken: Option<(Rail, usize)>,
+}
+
+impl Outlet for OneFrame<'_> {
+    fn send_run(&mut self, rail: Rail, run: &[u8], _segment: usize) -> Result<(), Full> {
+        if self.taken.is_some() || run.len() > self.out.len() {
+            return Err(Full);
+        }
+        self.out[..run.len()].copy_from_slice(run);
+        self.taken = Some((rail, run.len()));
+        Ok(())
+    }
+}
+
+impl Link {
+    /// Writes the next frame that is due to `out` (at least `config.frame_max` bytes); its rail and length. For rails that
+    /// take single frames; [`Link::transmit_runs`] does the same without a copy.
+    pub fn transmit(&mut self, now: Nanos, out: &mut [u8]) -> Option<(Rail, usize)> {
+        let mut one = OneFrame { out, taken: None };
+        self.emit(now, &mut one, 1);
+        one.taken
+    }
+
+    /// Hands everything that is due to the outlet, in runs as long as possible, straight from retention. Returns the number
+    /// of frames taken; stops when the outlet is full.
+    pub fn transmit_runs(&mut self, now: Nanos, outlet: &mut impl Outlet) -> usize {
+        self.emit(now, outlet, usize::MAX)
+    }
+
+    fn emit(&mut self, now: Nanos, outlet: &mut impl Outlet, frames_max: usize) -> usize {
+        if self.closed {
+            return 0;
+        }
+        self.tick(now);
+        let mut frames = 0;
+        while frames < frames_max
+            && let Some(run) = self.next_run(frames_max - frames)
+        {
+            if self.send_run(now, &run, outlet).is_err() {
+                return frames;
+            }
+            frames += run.count;
+        }
+        for index in 0..self.rails.len() {
+            if frames < frames_max && self.control_due(index) {
+                if self.send_control(now, index, outlet).is_err() {
+                    return frames;
+                }
+                frames += 1;
+            }
+        }
+        self.watch_closed_window(now);
+        frames
+    }
+
+    /// The next packets to leave and the rail for them, as many as lie behind one another and may go.
+    fn next_run(&mut self, frames_max: usize) -> Option<Run> {
+        while let Some(&packet) = self.lost.front()
+            && (packet < self.retention.base() || self.retention.slot(packet).state != State::Lost)
+        {
+            self.lost.pop_front();
+        }
+        let (first, fresh) = match self.lost.front() {
+            Some(&packet) => (packet, false),
+            None if self.may_send(self.retention.fresh(), 0) => (self.retention.fresh(), true),
+            None => return None,
+        };
+        let segment = self.retention.slot(first).frame_len as usize;
+        let rail = self.pick_rail(segment)?;
+        let (mut count, mut bytes) = (1, segment);
+        let mut cost = credit::cost(segment as u32);
+        let room = self.rails[rail].room_bytes().min(RUN_BYTES_MAX);
+        while count < RUN_FRAMES_MAX.min(frames_max) {
+            let next = first + count as u64;
+            let goes = if fresh { self.may_send(next, cost) } else { self.lost.get(count) == Some(&next) };
+            if !goes || !self.retention.follows(next) || (!fresh && self.retention.slot(next).state != State::Lost) {
+                break;
+            }
+            let frame_len = self.retention.slot(next).frame_len;
+            if frame_len as usize > segment || bytes + frame_len as usize > room {
+                break;
+            }
+            count += 1;
+            bytes += frame_len as usize;
+            cost += credit::cost(frame_len);
+            if (frame_len as usize) < segment {
+                break;
+            }
+        }
+        Some(Run { first, count, segment, rail, fresh })
+    }
+
+    /// Whether a packet that was never sent may leave, when a cost of `more` is about to leave before it.
+    fn may_send(&self, packet: u64, more: u64) -> bool {
+        if packet >= self.retention.end() || packet - self.retention.base() >= PACKETS_UNDER_WAY_MAX as u64 {
+            return false;
+        }
+        let before = self.under_way_cost + more;
+        let cost = credit::cost(self.retention.slot(packet).frame_len);
+        // One packet may always be under way, unless the window is shut: a peer may have smaller frames than this end.
+        before + cost <= u64::from(self.peer_window_bytes) || (before == 0 && self.peer_window_bytes > 0)
+    }
+
+    /// The fastest rail with room.
+    fn pick_rail(&self, bytes: usize) -> Option<usize> {
+        let usable = self.rails.iter().enumerate();
+        usable
+            .filter(|(_, rail)| rail.health == Health::Up && rail.room_bytes() >= bytes)
+            .min_by_key(|(_, rail)| rail.srtt())
+            .map(|(index, _)| index)
+    }
+
+    fn header(&self, now: Nanos, flags: u8, rail: usize) -> Header {
+        let (echo, echo_delay, has_echo) = match self.heard[rail].newest {
+            Some((counter, at)) => (counter as u32, now.since(at).0, ECHO),
+            None => (0, 0, 0),
+        };
+        let secret = if self.config.encrypt { ENCRYPTED } else { 0 };
+        let duplicate = if self.arrivals.duplicate { DUPLICATE } else { 0 };
+        Header {
+            flags: flags | has_echo | secret | duplicate,
+            rail: rail as u8,
+            epoch: self.epoch,
+            src: self.keys.here,
+            dst: self.keys.peer,
+            window_bytes: self.window_bytes,
+            counter: self.next_counter,
+            packet: self.retention.fresh(),
+            ack: self.arrivals.missing(),
+            echo,
+            echo_delay_ns: u32::try_from(echo_delay).unwrap_or(u32::MAX),
+        }
+    }
+
+    fn send_run(&mut self, now: Nanos, run: &Run, outlet: &mut impl Outlet) -> Result<(), Full> {
+        let mut header = self.header(now, DATA, run.rail);
+        let first_counter = header.counter;
+        // Counters are used up whether the outlet takes the run or not: a nonce never serves twice.
+        self.next_counter += run.count as u64;
+        let kept = self.retention.frames_mut(run.first, run.count);
+        let frames = if self.config.encrypt {
+            self.scratch.clear();
+            self.scratch.extend_from_slice(kept);
+            self.scratch.as_mut_slice()
+        } else {
+            kept
+        };
+        for (frame, packet) in frames.chunks_mut(run.segment).zip(run.first..) {
+            header.packet = packet;
+            header.write(frame);
+            self.keys.seal(header.counter, frame, self.config.encrypt);
+            header.counter += 1;
+        }
+        outlet.send_run(Rail(run.rail as u8), frames, run.segment)?;
+        self.note_sent(now, run, first_counter);
+        self.arrivals.acknowledged(false);
+        Ok(())
+    }
+
+    fn note_sent(&mut self, now: Nanos, run: &Run, first_counter: u64) {
+        let rail = &mut self.rails[run.rail];
+        for index in 0..run.count as u64 {
+            let slot = self.retention.slot_mut(run.first + index);
+            slot.repeated = !run.fresh;
+            slot.state = State::UnderWay;
+            slot.rail = run.rail as u8;
+            slot.rail_order = rail.take_order();
+            slot.counter = first_counter + index;
+            slot.sent_at = now;
+            rail.sent(now, slot.frame_len as usize);
+            if run.fresh {
+                self.under_way_cost += credit::cost(slot.frame_len);
+            }
+        }
+        if run.fresh {
+            self.retention.sent_fresh(run.count);
+            self.counters.packets_sent += run.count as u64;
+        } else {
+            self.lost.drain(..run.count);
+            self.counters.packets_retransmitted += run.count as u64;
+        }
+    }
+
+    fn control_due(&self, index: usize) -> bool {
+        if self.rails[index].health == Health::Down {
+            return false;
+        }
+        self.heard[index].asked || self.rails[index].probe_due || (self.arrivals.ack_due && index == self.ack_index())
+    }
+
+    /// The rail for acknowledgements: where the newest packet came, unless that one does not answer.
+    fn ack_index(&self) -> usize {
+        let newest = usize::from(self.ack_rail);
+        if self.rails[newest].health == Health::Up {
+            return newest;
+        }
+        self.rails.iter().position(|rail| rail.health == Health::Up).unwrap_or(newest)
+    }
+
+    /// An acknowledgement of all there is to say, which may also ask for one.
+    fn send_control(&mut self, now: Nanos, index: usize, outlet: &mut impl Outlet) -> Result<(), Full> {
+        let mut sack = [0; SACK_BYTES_MAX];
+        let sack_bytes = self.arrivals.write_sack(&mut sack);
+        let asks = self.rails[index].probe_due;
+        let flags = if asks { ASK } else { 0 } | if sack_bytes > 0 { SACK } else { 0 };
+        let header = self.header(now, flags, index);
+        self.next_counter += 1;
+        let mut buffer = [0; CONTROL_FRAME_MAX];
+        let frame = &mut buffer[..OVERHEAD + sack_bytes];
+        header.write(frame);
+        frame[HEADER_BYTES..HEADER_BYTES + sack_bytes].copy_from_slice(&sack[..sack_bytes]);
+        self.keys.seal(header.counter, frame, self.config.encrypt);
+        outlet.send_run(Rail(index as u8), frame, frame.len())?;
+        let rail = &mut self.rails[index];
+        if asks {
+            rail.probe = Some(Probe { counter: header.counter, order: rail.take_order(), sent_at: now });
+            rail.probe_due = false;
+        }
+        self.heard[index].asked = false;
+        self.counters.acks_sent += 1;
+        self.arrivals.acknowledged(true);
+        Ok(())
+    }
+
+    /// When the peer's window is shut and nothing is under way, only a probe brings news of its opening.
+    fn watch_closed_window(&mut self, now: Nanos) {
+        if self.under_way_cost == 0
+            && self.retention.len() > 0
+            && let Some(index) = self.rails.iter().position(|rail| rail.health == Health::Up)
+        {
+            self.rails[index].watch(now);
+        }
+    }
+}
