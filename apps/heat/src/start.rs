@@ -90,11 +90,11 @@ fn spots(x: f64, y: f64, aspect: f64) -> f64 {
 
 /// The word PULC in strokes of round pen, centred at the origin. Each letter stands in a box 0.56 wide and 1 high.
 fn letters(x: f64, y: f64, aspect: f64) -> f64 {
-    const ADVANCE: f64 = 0.80;
+    const ADVANCE: f64 = 0.94;
     const WORD: f64 = 3.0 * ADVANCE + 0.56;
-    const PEN: f64 = 0.105;
+    const PEN: f64 = 0.095;
     // Height of a letter so that the word fills the plate with a margin.
-    let height = (0.60f64).min(aspect * 0.80 / WORD);
+    let height = (0.62f64).min(aspect * 0.84 / WORD);
     let (x, y) = (x / height + WORD / 2.0, y / height);
     let away = [letter_p, letter_u, letter_l, letter_c]
         .iter()
@@ -130,10 +130,11 @@ fn letter_l(x: f64, y: f64) -> f64 {
 }
 
 fn letter_c(x: f64, y: f64) -> f64 {
-    // Two half bows joined by a stem, opened to the right.
+    // Two half bows joined by a stem, opened to the right, with round ends.
+    let ends = length(x - 0.56, y.abs() - 0.22);
     let upper = if y <= -0.22 { (length(x - 0.28, y + 0.22) - 0.28).abs() } else { f64::INFINITY };
     let lower = if y >= 0.22 { (length(x - 0.28, y - 0.22) - 0.28).abs() } else { f64::INFINITY };
-    stroke(x, y, (0.0, -0.22), (0.0, 0.22)).min(upper).min(lower)
+    stroke(x, y, (0.0, -0.22), (0.0, 0.22)).min(upper).min(lower).min(ends)
 }
 
 #[cfg(test)]

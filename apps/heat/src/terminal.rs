@@ -114,11 +114,12 @@ pub struct Canvas {
 
 impl Canvas {
     pub fn new(terminal: &Terminal, size: Grid) -> Canvas {
-        let palette = palette::colours().into_iter().map(|[red, green, blue]| match terminal.colours {
+        let code = |(index, [red, green, blue]): (usize, [u8; 3])| match terminal.colours {
             Colours::True => format!("2;{red};{green};{blue}"),
-            Colours::Indexed => format!("5;{}", cube(red, green, blue)),
+            Colours::Indexed => format!("5;{}", RAMP_OF_256[index * RAMP_OF_256.len() / 256]),
             Colours::None => String::new(),
-        });
+        };
+        let palette = palette::colours().into_iter().enumerate().map(code);
         Canvas { colours: terminal.colours, size, before: Vec::new(), drawn: 0, palette: palette.collect() }
     }
 
@@ -195,24 +196,8 @@ fn plain(top: u8, bottom: u8) -> char {
     char::from(RAMP[mean * RAMP.len() / 256])
 }
 
-/// The nearest of the 6x6x6 colours (or 24 greys) of a 256-colour terminal.
-fn cube(red: u8, green: u8, blue: u8) -> u8 {
-    const STEPS: [i32; 6] = [0, 95, 135, 175, 215, 255];
-    let nearest = |value: u8| (0..6).min_by_key(|step| (STEPS[*step] - i32::from(value)).abs()).unwrap_or(0);
-    let (r, g, b) = (nearest(red), nearest(green), nearest(blue));
-    let off = |r: i32, g: i32, b: i32| {
-        let [dr, dg, db] = [r - i32::from(red), g - i32::from(green), b - i32::from(blue)];
-        dr * dr + dg * dg + db * db
-    };
-    let mean = (i32::from(red) + i32::from(green) + i32::from(blue)) / 3;
-    let grey = ((mean - 8) / 10).clamp(0, 23);
-    let level = 8 + 10 * grey;
-    if off(level, level, level) < off(STEPS[r], STEPS[g], STEPS[b]) {
-        232 + grey as u8
-    } else {
-        (16 + 36 * r + 6 * g + b) as u8
-    }
-}
+/// The palette in the fixed colours of a 256-colour terminal, coldest first.
+const RAMP_OF_256: [u8; 17] = [16, 17, 53, 54, 90, 89, 125, 161, 160, 166, 202, 208, 214, 220, 227, 229, 231];
 
 /// A bar of `width` characters, filled to `share` (0..1).
 pub fn bar(share: f64, width: usize, colours: Colours) -> String {

@@ -220,7 +220,9 @@ impl Painter {
         } else {
             format!("ETA {}", duration(left))
         };
-        let text = format!(" step {step}/{}  {speed:.0} Mcells/s  {left}", self.view.steps);
+        // Everything padded, so that the bar keeps its length.
+        let digits = self.view.steps.to_string().len();
+        let text = format!(" step {step:>digits$}/{}  {speed:>5.0} Mcells/s  {left:<12}", self.view.steps);
         let width = columns.saturating_sub(text.chars().count() + 10).min(40);
         format!(" {} {:3.0} % {text}", bar(share, width, colours), 100.0 * share)
     }

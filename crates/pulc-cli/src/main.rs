@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod demo;
 mod generate;
 mod ps;
 mod run;
@@ -25,6 +26,10 @@ enum Command {
     Ps(ps::Args),
     /// Measure this machine and PULC on it
     Bench(bench::Args),
+    /// See it work: a heat diffusion alone, on all cores and on two nodes, drawn while it runs
+    Demo(demo::Args),
+    #[command(hide = true)]
+    Heat(demo::HeatArgs),
     #[command(hide = true)]
     Generate(generate::Args),
 }
@@ -34,6 +39,8 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Ps(args) => ps::run(args),
         Command::Bench(args) => bench::run(&args),
+        Command::Demo(args) => demo::run(args),
+        Command::Heat(args) => demo::heat(args),
         Command::Generate(args) => generate::run(&args),
     }
 }

@@ -1,0 +1,138 @@
+//! `pulc demo`: the first thing a stranger sees. Runs the heat application three times (alone, on one node, on two nodes of a
+//! local cluster), shows the picture while it computes, compares the results bit for bit and prints what was gained.
+//!
+//! It starts this same binary again (`pulc run ... pulc heat ...`), so a fresh clone needs nothing else. It must never print an
+//! escape code where there is no terminal, and never claim a success that was not checked.
+
+mod stage;
+mod summary;
+
+use pulc_heat::decomposition::Grid;
+use pulc_heat::report::Report;
+use pulc_heat::terminal::{Canvas, Colours, Terminal, TerminalSize};
+use stage::{Screen, Stage};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// A few seconds on a small plate, for tests
+    #[arg(long)]
+    quick: bool,
+    /// Folder that heat.png is written to
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    out: PathBuf,
+    /// Ranks of the parallel runs [default: one per core, at least 2]
+    #[arg(short = 'n', long, value_parser = clap::value_parser!(u32).range(2..=64))]
+    ranks: Option<u32>,
+}
+
+#[derive(clap::Args)]
+#[command(disable_help_flag = true)]
+pub struct HeatArgs {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+/// `pulc heat`: the heat application inside this binary.
+pub fn heat(args: HeatArgs) -> ExitCode {
+    pulc_heat::main(std::iter::once("heat".into()).chain(args.arguments))
+}
+
+/// Size of the plate and length of the run. Fixed, so that the field's hash is the same on every machine.
+struct Plate {
+    grid: Grid,
+    steps: u64,
+}
+
+const FULL: Plate = Plate { grid: Grid { rows: 640, columns: 1280 }, steps: 6000 };
+const QUICK: Plate = Plate { grid: Grid { rows: 160, columns: 320 }, steps: 400 };
+
+pub fn run(args: Args) -> ExitCode {
+    match demo(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("pulc demo: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn demo(args: &Args) -> Result<(), String> {
+    let plate = if args.quick { QUICK } else { FULL };
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let ranks = args.ranks.unwrap_or_else(|| cores.clamp(2, 64) as u32);
+    let out = std::path::absolute(&args.out).map_err(|error| format!("cannot use {}: {error}", args.out.display()))?;
+    std::fs::create_dir_all(&out).map_err(|error| format!("cannot make the folder {}: {error}", out.display()))?;
+    let png = out.join("heat.png");
+    let stages = [
+        Stage { title: "one process, alone", ranks: 1, nodes: 0 },
+        Stage { title: "all cores of one node", ranks, nodes: 1 },
+        Stage { title: "two nodes of a local cluster", ranks, nodes: 2 },
+    ];
+    let mut screen = Screen::new(Terminal::find(TerminalSize::Auto), plate.grid);
+    screen.line(&screen.bold("PULC: ordinary machines as one parallel computer"));
+    let Plate { grid: Grid { rows, columns }, steps } = plate;
+    screen.line(&format!(
+        "Heat spreads on a plate of {columns} x {rows} cells, {steps} steps. Neighbours exchange edges in every step,"
+    ));
+    screen
+        .line("every 20 steps the whole plate is gathered and drawn. Each run must give the same field, bit for bit.");
+    screen.line("");
+    let mut reports: Vec<Report> = Vec::new();
+    for (index, stage) in stages.iter().enumerate() {
+        let heading = format!("{}/{}  {}", index + 1, stages.len(), stage.describe());
+        reports.push(stage.run(&plate.arguments(&screen, &png), &heading, &mut screen)?);
+    }
+    screen.line("");
+    for line in summary::table(&stages, &reports, &screen) {
+        screen.line(&line);
+    }
+    summary::check(&reports)?;
+    for line in summary::verdict(&reports, cores, ranks) {
+        screen.line(&line);
+    }
+    screen.line(&format!("picture      {}", png.display()));
+    screen.line("");
+    screen.line("Next: your own picture   pulc run -n 2 -- pulc heat --image photo.png --png out.png");
+    screen.line("      your own program   pulc run -n 4 -- ./program");
+    Ok(())
+}
+
+impl Plate {
+    /// What every run of the heat application is given.
+    fn arguments(&self, screen: &Screen, png: &std::path::Path) -> Vec<OsString> {
+        let Grid { rows, columns } = self.grid;
+        let terminal = match screen.terminal() {
+            Some(Terminal { columns, lines, .. }) => format!("{columns}x{lines}"),
+            None => "off".into(),
+        };
+        let mut arguments: Vec<OsString> = [
+            "--size",
+            &format!("{columns}x{rows}"),
+            "--steps",
+            &self.steps.to_string(),
+            "--boundary",
+            "insulated",
+            "--verify",
+            "--json",
+            "--terminal",
+            &terminal,
+            "--png",
+        ]
+        .map(OsString::from)
+        .into();
+        arguments.push(png.into());
+        arguments
+    }
+}
+
+/// Lines that the heat application draws on this terminal.
+fn drawing_lines(terminal: &Terminal, grid: Grid) -> usize {
+    Canvas::lines(terminal.picture_size(grid))
+}
+
+fn can_colour(terminal: Option<&Terminal>) -> bool {
+    terminal.is_some_and(|terminal| terminal.colours != Colours::None)
+}
