@@ -55,13 +55,18 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// The terminal to draw on, none if standard output is not one (and none was forced).
+    /// The terminal to draw on: forced, or standard output, or the one that the launcher forwards standard output to.
     pub fn find(size: TerminalSize) -> Option<Terminal> {
         let environment = |name: &str| std::env::var(name).unwrap_or_default();
         let (columns, lines) = match size {
             TerminalSize::Off => return None,
             TerminalSize::Fixed { columns, lines } => (columns, lines),
-            TerminalSize::Auto if !std::io::stdout().is_terminal() => return None,
+            TerminalSize::Auto if !std::io::stdout().is_terminal() => {
+                match environment(pulc_base::boot::ENV_TERMINAL).parse() {
+                    Ok(TerminalSize::Fixed { columns, lines }) => (columns, lines),
+                    _ => return None,
+                }
+            }
             TerminalSize::Auto => match rustix::termios::tcgetwinsize(std::io::stdout()) {
                 Ok(size) if size.ws_col >= 20 && size.ws_row >= 8 => (size.ws_col.into(), size.ws_row.into()),
                 Ok(size) if size.ws_col > 0 => return None,

@@ -5,7 +5,11 @@ use std::process::{Command, Output};
 
 fn heat(flags: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_heat"));
-    command.args(flags.split_whitespace()).env_remove("PULC_KEEPER").stdin(std::process::Stdio::null());
+    command
+        .args(flags.split_whitespace())
+        .env_remove("PULC_KEEPER")
+        .env_remove("PULC_TERMINAL")
+        .stdin(std::process::Stdio::null());
     command.output().expect("the program heat was built with this test")
 }
 
@@ -38,6 +42,14 @@ fn drawing_for_a_forced_terminal_ends_every_picture_with_a_newline() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("\x1b[?2026h") && text.contains("100 %") && text.ends_with('\n'));
     assert!(!text.contains("\x1b[?25l"), "the cursor must not be hidden");
+}
+
+#[test]
+fn the_launchers_terminal_is_drawn_on_through_the_pipe() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_heat"));
+    command.args(["--size", "32", "--steps", "200"]).env("PULC_TERMINAL", "60x20").env_remove("PULC_KEEPER");
+    let output = command.output().expect("the program heat was built with this test");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("\x1b[?2026h"), "{output:?}");
 }
 
 #[test]

@@ -20,6 +20,9 @@ pub const ENV_JOBID: &str = "PULC_JOBID";
 pub const ENV_NODE: &str = "PULC_NODE";
 pub const ENV_LOCAL_RANK: &str = "PULC_LOCAL_RANK";
 pub const ENV_LOCAL_SIZE: &str = "PULC_LOCAL_SIZE";
+/// `COLUMNSxLINES` of the terminal that the job's output appears on, set by `pulc run` where it is one (and lines are not
+/// labelled): a rank's own standard output is a pipe, so it could not know.
+pub const ENV_TERMINAL: &str = "PULC_TERMINAL";
 
 /// Largest datagram between rank and keeper, in bytes. [`Boot`] travels in a sealed memfd, not in a datagram.
 pub const MESSAGE_MAX: usize = 4096;
