@@ -4,6 +4,7 @@
 mod bench;
 mod demo;
 mod generate;
+mod info;
 mod ps;
 mod run;
 
@@ -24,6 +25,8 @@ enum Command {
     Run(run::Args),
     /// Show the jobs and their processes on all nodes
     Ps(ps::Args),
+    /// Show this build, this machine, and every limit with its value
+    Info(info::Args),
     /// Measure this machine and PULC on it
     Bench(bench::Args),
     /// See it work: a heat diffusion alone, on all cores and on two nodes, drawn while it runs
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Run(args) => run::run(args),
         Command::Ps(args) => ps::run(args),
+        Command::Info(args) => info::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Demo(args) => demo::run(args),
         Command::Heat(args) => demo::heat(args),

@@ -30,7 +30,17 @@ const STAIRCASE: &[Crate] = &[
     // Heat is linked as a library for the demo: the one exception to the staircase.
     row(
         "pulc-cli",
-        &["pulc-base", "pulc-hal", "pulc", "pulc-control", "pulc-psid", "pulc-bench", "pulc-heat"],
+        &[
+            "pulc-base",
+            "pulc-hal",
+            "pulc-link",
+            "pulc-handler",
+            "pulc",
+            "pulc-control",
+            "pulc-psid",
+            "pulc-bench",
+            "pulc-heat",
+        ],
         &["pulc-testkit"],
     ),
     row("pulc-heat", &["pulc-base", "pulc"], &["pulc-testkit"]),

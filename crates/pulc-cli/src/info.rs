@@ -1,0 +1,60 @@
+//! `pulc info`: what this build is, what it found on this machine, and the parameter table with the source of each value.
+
+use pulc_base::param::{Param, Source};
+use pulc_hal::os::cpu;
+use std::process::ExitCode;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// One JSON object per parameter
+    #[arg(long)]
+    json: bool,
+}
+
+/// The tables of all floors, from the ground up.
+fn tables() -> [(&'static str, &'static [&'static Param]); 3] {
+    [("shm", pulc_hal::device::shm::PARAMS), ("link", pulc_link::PARAMS), ("mesh", pulc_psid::mesh::PARAMS)]
+}
+
+pub fn run(args: &Args) -> ExitCode {
+    if args.json {
+        parameters(|floor, param, value, source| {
+            println!(
+                "{{\"floor\":\"{floor}\",\"name\":\"{}\",\"variable\":\"{}\",\"value\":{value},\"source\":\"{source}\",\
+                 \"default\":{},\"min\":{},\"max\":{}}}",
+                param.name,
+                param.variable(),
+                param.default,
+                param.min,
+                param.max
+            );
+        });
+        return ExitCode::SUCCESS;
+    }
+    println!("pulc {}, protocol version {}", env!("CARGO_PKG_VERSION"), pulc_base::PROTOCOL_VERSION);
+    let caches = cpu::caches();
+    match cpu::allowed_cores() {
+        Ok(cores) => print!("{} cores may be used", cores.len()),
+        Err(error) => print!("cores unknown ({error})"),
+    }
+    println!(", L2 {} KiB, L3 {} KiB\n", caches.l2_bytes >> 10, caches.l3_bytes >> 10);
+    println!("{:<32} {:>12} {:>12} {:>24}  meaning", "environment variable", "value", "source", "limits");
+    parameters(|_, param, value, source| {
+        let limits = format!("{}..={}", param.min, param.max);
+        println!("{:<32} {value:>12} {source:>12} {limits:>24}  {}", param.variable(), param.text);
+    });
+    ExitCode::SUCCESS
+}
+
+fn parameters(mut row: impl FnMut(&str, &Param, u64, &str)) {
+    for (floor, params) in tables() {
+        for param in params {
+            let value = param.read();
+            let source = match value.source {
+                Source::Default => "default",
+                Source::Environment => "environment",
+            };
+            row(floor, param, value.value, source);
+        }
+    }
+}
