@@ -32,6 +32,9 @@ pub struct Report {
     pub excluded: Vec<(&'static str, &'static str)>,
 }
 
+/// A name and what it does.
+type Check<D> = (&'static str, fn(&mut Bench<D>));
+
 /// Fruitless polls after which a frame counts as lost.
 const PATIENCE: usize = 2_000_000;
 
@@ -40,7 +43,7 @@ const PATIENCE: usize = 2_000_000;
 /// # Panics
 /// When a check fails, with its name; when an exclusion names no check.
 pub fn run<D: Device>(mut make: impl FnMut() -> Rig<D>, exclusions: &[Exclusion]) -> Report {
-    let checks: &[(&'static str, fn(&mut Bench<D>))] = &[
+    let checks: &[Check<D>] = &[
         ("short_frames_of_every_length_arrive_whole", short_frames_of_every_length_arrive_whole),
         ("parts_are_gathered_wherever_the_cut_is", parts_are_gathered_wherever_the_cut_is),
         ("bulk_frames_arrive_whole", bulk_frames_arrive_whole),

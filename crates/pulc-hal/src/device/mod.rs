@@ -110,6 +110,18 @@ pub trait Device {
     /// Sends a frame of at most `frame_max` bytes through device buffers; the parts are free on return.
     fn send_bulk(&mut self, to: Peer, parts: [&[u8]; 2]) -> Result<(), SendError>;
 
+    /// Sends a frame of which `body` is not copied: it must lie in memory that the device shares with its peers, else the
+    /// answer is `Unsupported`. The body belongs to the frame until [`Device::completed`] has given `token` back.
+    fn send_zcopy(&mut self, to: Peer, head: &[u8], body: &[u8], token: u64) -> Result<(), SendError> {
+        let _ = (to, head, body, token);
+        Err(SendError::Unsupported)
+    }
+
+    /// The tokens of zero-copy frames that no peer reads any more, appended to `tokens`; also of peers that were closed.
+    fn completed(&mut self, tokens: &mut Vec<u64>) {
+        let _ = tokens;
+    }
+
     /// Pushes out what earlier sends may have batched. To be called before waiting.
     fn flush(&mut self);
 

@@ -164,13 +164,13 @@ impl Bytes {
 
     #[inline(always)]
     fn line(&self, offset: usize) -> *const [AtomicU64; 8] {
-        assert!(offset % 64 == 0, "offset {offset} is not the start of a line");
+        assert!(offset.is_multiple_of(64), "offset {offset} is not the start of a line");
         self.at(offset, 64).cast()
     }
 
     #[inline(always)]
     fn aligned<T>(&self, offset: usize) -> *mut T {
-        assert!(offset % align_of::<T>() == 0, "offset {offset} is not aligned");
+        assert!(offset.is_multiple_of(align_of::<T>()), "offset {offset} is not aligned");
         self.at(offset, size_of::<T>()).cast()
     }
 }
@@ -218,6 +218,16 @@ impl WriteMap {
         let to = self.bytes.at(offset, from.len());
         // SAFETY: `to` is valid for writes of `from.len()` bytes (checked), and `from` is private memory.
         unsafe { copy::to_shared(to, from.as_ptr(), from.len()) }
+    }
+
+    /// Address of the mapping, to be compared with others.
+    pub(crate) fn address(&self) -> usize {
+        self.bytes.base.as_ptr() as usize
+    }
+
+    /// Address of a range, for memory that only this mapping can write.
+    pub(crate) fn pointer(&self, offset: usize, len: usize) -> *mut u8 {
+        self.bytes.at(offset, len)
     }
 
     /// The same bytes for reading, for instance to look at what was written.
@@ -297,5 +307,79 @@ impl<'a> SharedBytes<'a> {
         assert!(offset <= self.len && to.len() <= self.len - offset, "copy outside of {} shared bytes", self.len);
         // SAFETY: inside the checked range, whose mapping outlives `'a`; `to` is exclusive private memory.
         unsafe { copy::from_shared(to.as_mut_ptr(), self.base.add(offset), to.len()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_producer_writes_the_consumer_reads_and_cannot_write() {
+        let (map, fd) = create_produced("test", 8192).unwrap();
+        assert!(rustix::io::pwrite(&fd, b"x", 0).is_err(), "the descriptor must not write");
+        assert!(rustix::fs::ftruncate(&fd, 0).is_err(), "the memory must not shrink");
+        assert!(rustix::fs::fcntl_add_seals(&fd, SealFlags::WRITE).is_err(), "the seals must not change");
+        assert!(Bytes::map(fd.as_fd(), 8192, ProtFlags::READ | ProtFlags::WRITE).is_err(), "no second writer");
+        // Opening the memory anew through procfs gives a writable descriptor, and it is of no use.
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd));
+        if let Ok(again) = std::fs::OpenOptions::new().read(true).write(true).open(path) {
+            assert!(rustix::io::pwrite(&again, b"x", 0).is_err());
+            assert!(Bytes::map(again.as_fd(), 8192, ProtFlags::READ | ProtFlags::WRITE).is_err());
+        }
+        let read = map_produced(fd, 8192).unwrap();
+        map.copy_in(100, b"hello");
+        map.u64_at(4096).store(7, Ordering::Release);
+        let mut bytes = [0; 5];
+        read.copy_out(100, &mut bytes);
+        assert_eq!((&bytes, read.load_u64(4096, Ordering::Acquire)), (b"hello", 7));
+    }
+
+    #[test]
+    fn memory_that_could_change_shape_or_writer_is_refused() {
+        let bare = create("test").unwrap();
+        rustix::fs::ftruncate(&bare, 4096).unwrap();
+        let copy = || bare.try_clone().unwrap();
+        assert!(matches!(map_produced(copy(), 4096), Err(HalError::NotSealed { .. })));
+        assert!(matches!(map_common(bare.as_fd(), 4096), Err(HalError::NotSealed { .. })));
+        assert!(matches!(read_constant(bare.as_fd(), 4096), Err(HalError::NotSealed { .. })));
+        for missing in [SealFlags::SHRINK, SealFlags::GROW, SealFlags::FUTURE_WRITE, SealFlags::SEAL] {
+            let fd = create("test").unwrap();
+            rustix::fs::ftruncate(&fd, 4096).unwrap();
+            rustix::fs::fcntl_add_seals(&fd, PRODUCER_SEALS.difference(missing)).unwrap();
+            assert!(matches!(map_produced(fd, 4096), Err(HalError::NotSealed { .. })), "{missing:?}");
+        }
+        let (_map, short) = create_produced("test", 4096).unwrap();
+        assert!(matches!(map_produced(short, 8192), Err(HalError::WrongSize { found: 4096, expected: 8192 })));
+        let null = std::fs::File::open("/dev/null").unwrap();
+        assert!(matches!(map_produced(null.into(), 4096), Err(HalError::NotSharedMemory)));
+    }
+
+    #[test]
+    fn a_constant_is_read_whole_and_only_within_the_limit() {
+        let bytes: Vec<u8> = (0..10_000u32).map(|i| i as u8).collect();
+        let fd = create_constant("test", &bytes).unwrap();
+        assert_eq!(read_constant(fd.as_fd(), 10_000).unwrap(), bytes);
+        assert!(matches!(read_constant(fd.as_fd(), 9_999), Err(HalError::Limit { value: 10_000, .. })));
+        assert!(rustix::io::pwrite(&fd, b"x", 0).is_err());
+    }
+
+    #[test]
+    fn ranges_from_a_peer_are_checked_without_overflow() {
+        let (_map, fd) = create_produced("test", 4096).unwrap();
+        let read = map_produced(fd, 4096).unwrap();
+        assert!(read.shared(0, 4096).is_some() && read.shared(4096, 0).is_some());
+        for (offset, len) in [(0, 4097), (4096, 1), (u64::MAX, 1), (1, u64::MAX), (u64::MAX, u64::MAX)] {
+            assert!(read.shared(offset, len).is_none(), "{offset}+{len}");
+        }
+    }
+
+    #[test]
+    fn memory_for_all_is_written_by_all() {
+        let (a, fd) = create_common("test", 4096).unwrap();
+        let b = map_common(fd.as_fd(), 4096).unwrap();
+        b.u32_at(4).store(5, Ordering::Relaxed);
+        assert_eq!(a.u32_at(4).load(Ordering::Relaxed), 5);
+        assert!(matches!(map_common(fd.as_fd(), 8192), Err(HalError::WrongSize { .. })));
     }
 }

@@ -1,5 +1,6 @@
 //! What of this device can be set, with safe defaults. Read once at start-up by the handler.
 
+use super::arena::Arena;
 use crate::os::bell::Bell;
 use pulc_base::param::Param;
 use std::sync::Arc;
@@ -29,6 +30,8 @@ pub struct ShmConfig {
     pub pool_bytes: usize,
     /// A multiple of the page size.
     pub slot_bytes: usize,
+    /// Memory out of which frames are sent without a copy.
+    pub arena: Option<Arc<Arena>>,
     /// Passed on to peers, for a process that also sleeps in poll.
     pub bell: Option<Arc<Bell>>,
 }
@@ -39,6 +42,7 @@ impl ShmConfig {
         ShmConfig {
             pool_bytes: POOL_BYTES.read().value as usize,
             slot_bytes: SLOT_BYTES.read().value as usize & !4095,
+            arena: None,
             bell: None,
         }
     }
@@ -46,6 +50,11 @@ impl ShmConfig {
 
 impl Default for ShmConfig {
     fn default() -> ShmConfig {
-        ShmConfig { pool_bytes: POOL_BYTES.default as usize, slot_bytes: SLOT_BYTES.default as usize, bell: None }
+        ShmConfig {
+            pool_bytes: POOL_BYTES.default as usize,
+            slot_bytes: SLOT_BYTES.default as usize,
+            arena: None,
+            bell: None,
+        }
     }
 }

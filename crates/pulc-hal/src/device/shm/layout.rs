@@ -32,7 +32,9 @@ pub const CELLS_PAYLOAD_MAX: usize = FRAME_CELLS_MAX * CELL_PAYLOAD;
 /// A consumer publishes its credit when it owes this many cells.
 pub const CREDIT_BATCH: u32 = CELLS / 4;
 
-const _: () = assert!(CELLS_AT % 128 == 0 && CREDIT_AT % 128 == 0 && CELLS as usize * LINE + CELLS_AT == CHANNEL_BYTES);
+const _: () = assert!(
+    CELLS_AT.is_multiple_of(128) && CREDIT_AT.is_multiple_of(128) && CELLS as usize * LINE + CELLS_AT == CHANNEL_BYTES
+);
 // A sender that waits for room is never starved by credit which is owed but not yet published.
 const _: () = assert!(FRAME_CELLS_MAX as u32 + CREDIT_BATCH <= CELLS);
 const _: () = assert!(CELLS_PAYLOAD_MAX <= u16::MAX as usize);

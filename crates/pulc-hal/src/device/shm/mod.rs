@@ -8,7 +8,10 @@
 //! Must never make a system call for a frame between two processes that are awake, never wait for a peer, and never
 //! believe what a peer wrote.
 
+mod arena;
 mod config;
+#[cfg(test)]
+mod hostile;
 mod layout;
 mod pair;
 mod pool;
@@ -16,6 +19,7 @@ mod ring;
 #[cfg(test)]
 mod tests;
 
+pub use arena::{Arena, Block};
 pub use config::{PARAMS, ShmConfig};
 
 use super::{Caps, Device, Limits, Peer, PeerFault, SendError, Sink};
@@ -23,7 +27,7 @@ use crate::board::Board;
 use crate::error::HalError;
 use crate::os::bell::Bell;
 use crate::os::memfd;
-use layout::{CELLS_PAYLOAD_MAX, CHANNEL_BYTES, OfferText};
+use layout::{CELLS_PAYLOAD_MAX, CHANNEL_BYTES, HEAD_MAX, OfferText};
 use pair::{Home, Incoming, Pair};
 use pool::Pool;
 use pulc_base::metrics::DeviceCounters;
@@ -44,6 +48,7 @@ pub struct Offer {
 pub struct Shm {
     board: Arc<Board>,
     my_slot: u32,
+    arena: Option<Arc<Arena>>,
     bell: Option<Arc<Bell>>,
     home: Home,
     /// Indexed by [`Peer`]; closed ones stay empty.
@@ -71,6 +76,7 @@ impl Shm {
         Ok(Shm {
             board,
             my_slot,
+            arena: config.arena,
             bell: config.bell,
             home: Home { pool, completed: Vec::new() },
             pairs: Vec::new(),
@@ -137,13 +143,16 @@ impl Shm {
         let text = OfferText {
             slot: self.my_slot,
             pool_bytes: self.home.pool.bytes() as u64,
-            arena_bytes: 0,
+            arena_bytes: self.arena.as_ref().map_or(0, |arena| arena.bytes() as u64),
             has_bell: self.bell.is_some(),
         };
-        let pool = self.home.pool.fd().try_clone_to_owned().map_err(HalError::system("copy a descriptor"))?;
-        let mut fds = vec![channel, pool];
+        let copy = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(HalError::system("copy a descriptor"));
+        let mut fds = vec![channel, copy(self.home.pool.fd())?];
         if let Some(bell) = &self.bell {
             fds.push(bell.share()?);
+        }
+        if let Some(arena) = &self.arena {
+            fds.push(copy(arena.fd())?);
         }
         Ok(Offer { what: text.encode(), fds })
     }
@@ -212,7 +221,9 @@ impl Device for Shm {
     }
 
     fn caps(&self) -> Caps {
-        Caps::RELIABLE.with(Caps::ORDERED).with(Caps::BULK).with(Caps::TRUSTED_ORIGIN).with(Caps::RINGS_DOORBELL)
+        let caps =
+            Caps::RELIABLE.with(Caps::ORDERED).with(Caps::BULK).with(Caps::TRUSTED_ORIGIN).with(Caps::RINGS_DOORBELL);
+        if self.arena.is_some() { caps.with(Caps::ZERO_COPY) } else { caps }
     }
 
     fn limits(&self) -> Limits {
@@ -242,6 +253,25 @@ impl Device for Shm {
             result = pair.send_pool(&self.board, &mut self.home, parts);
         }
         self.sent(result, len)
+    }
+
+    fn send_zcopy(&mut self, to: Peer, head: &[u8], body: &[u8], token: u64) -> Result<(), SendError> {
+        let Some(body_at) = self.arena.as_ref().and_then(|arena| arena.locate(body)) else {
+            return Err(SendError::Unsupported);
+        };
+        if head.len() > HEAD_MAX {
+            return Err(SendError::TooLong { len: head.len(), max: HEAD_MAX });
+        }
+        let Some(Some(pair)) = self.pairs.get_mut(to.0 as usize) else { return Err(SendError::PeerGone) };
+        let result = pair.send_arena(&self.board, &mut self.home, head, body_at, token);
+        self.sent(result, head.len() + body.len())
+    }
+
+    fn completed(&mut self, tokens: &mut Vec<u64>) {
+        if self.arena.is_some() {
+            self.collect_credit();
+            tokens.append(&mut self.home.completed);
+        }
     }
 
     /// Nothing is ever held back.
@@ -287,7 +317,7 @@ impl Shm {
     #[cold]
     fn collect_credit(&mut self) -> bool {
         let before = self.home.pool.free();
-        for pair in self.pairs.iter_mut().flatten() {
+        for pair in self.pairs.iter_mut().flatten().filter(|pair| pair.owes()) {
             // A violation is told by the next poll.
             let _ = pair.take_credit(&mut self.home);
         }

@@ -222,6 +222,11 @@ impl Pair {
         Ok(())
     }
 
+    /// Whether the peer holds anything of ours.
+    pub fn owes(&self) -> bool {
+        !self.lent.is_empty()
+    }
+
     /// Takes back everything the peer holds, because it is gone.
     pub fn bring_all_home(&mut self, home: &mut Home) {
         self.bring_home(self.lent.len(), home);
@@ -304,7 +309,7 @@ fn take<'a>(
         Kind::Pool => &incoming.pool,
         Kind::Arena => incoming.arena.as_ref().ok_or("a reference into an arena that was never offered")?,
     };
-    let (reference, head) = (&*bytes).split_first_chunk().ok_or("a reference that is cut short")?;
+    let (reference, head) = bytes.split_first_chunk().ok_or("a reference that is cut short")?;
     let reference = Reference::decode(reference);
     let body = area.shared(reference.offset, reference.len.into()).ok_or("a reference outside of shared memory")?;
     Ok(Some(Frame::Shared(SharedFrame::new(head, body))))

@@ -1,6 +1,7 @@
 //! The shm device under the conformance suite, and what is special to it: offers, exhaustion, hostile peers, memory.
 
 use super::*;
+use crate::device::Frame;
 use crate::device::conformance::{self, Rig};
 
 /// Two devices in one process, joined without a keeper.
@@ -30,9 +31,164 @@ fn shm_conforms() {
 #[test]
 fn shm_conforms_with_the_smallest_pool() {
     let make = || {
-        let config = ShmConfig { pool_bytes: 8192, slot_bytes: 4096, bell: None };
+        let config = ShmConfig { pool_bytes: 8192, slot_bytes: 4096, ..ShmConfig::default() };
         let (a, b, b_at_a, a_at_b) = joined(config);
         Rig { a, b, b_at_a, a_at_b, pass_time: Box::new(|| {}) }
     };
     conformance::run(make, &[]);
+}
+
+/// Keeps frames as vectors and faults as they come.
+#[derive(Default)]
+struct Inbox {
+    frames: Vec<Vec<u8>>,
+    faults: Vec<(Peer, PeerFault)>,
+}
+
+impl Sink for Inbox {
+    fn frame(&mut self, _: Peer, frame: Frame<'_>) {
+        self.frames.push(match frame {
+            Frame::Private(bytes) => bytes.to_vec(),
+            Frame::Shared(shared) => {
+                let mut bytes = vec![0; shared.len()];
+                shared.copy_to(&mut bytes);
+                bytes
+            }
+        });
+    }
+
+    fn peer_failed(&mut self, from: Peer, why: PeerFault) {
+        self.faults.push((from, why));
+    }
+}
+
+#[test]
+fn a_frame_out_of_the_arena_is_not_copied_and_its_token_comes_back() {
+    let arena = Arena::new(1 << 20).unwrap();
+    let config = ShmConfig { arena: Some(arena.clone()), ..ShmConfig::default() };
+    let (mut a, mut b, b_at_a, _) = joined(config);
+    assert!(a.caps().has(Caps::ZERO_COPY));
+    let mut block = arena.alloc(300_000).unwrap();
+    block.fill(7);
+    a.send_zcopy(b_at_a, b"head", &block, 99).unwrap();
+    // Changed after sending and before arrival: proof that nothing was copied yet.
+    block[200_000] = 8;
+    let mut tokens = Vec::new();
+    a.completed(&mut tokens);
+    assert!(tokens.is_empty(), "the peer has not read it");
+    let mut inbox = Inbox::default();
+    assert_eq!(b.poll(&mut inbox, 16), 1);
+    let frame = &inbox.frames[0];
+    assert_eq!((&frame[..4], frame.len(), frame[4 + 200_000]), (&b"head"[..], 300_004, 8));
+    a.completed(&mut tokens);
+    assert_eq!(tokens, [99]);
+    assert_eq!(a.send_zcopy(b_at_a, b"", b"not in the arena", 1), Err(SendError::Unsupported));
+    a.send_zcopy(b_at_a, b"", &block, 100).unwrap();
+    a.close_peer(b_at_a);
+    a.completed(&mut tokens);
+    assert_eq!(tokens, [99, 100], "a peer that is gone reads nothing any more");
+}
+
+#[test]
+fn crossing_offers_make_one_channel() {
+    let (board, _fd) = Board::create(2).unwrap();
+    let board = Arc::new(board);
+    let mut a = Shm::new(ShmConfig::default(), board.clone(), 0).unwrap();
+    let mut b = Shm::new(ShmConfig::default(), board, 1).unwrap();
+    let (b_at_a, from_a) = a.open(1).unwrap();
+    let (a_at_b, from_b) = b.open(0).unwrap();
+    // Both send before anything has come.
+    a.send_short(b_at_a, [b"from", b" a"]).unwrap();
+    b.send_bulk(a_at_b, [b"", &[5; 9000]]).unwrap();
+    assert!(matches!(a.accept(1, &from_b.what, from_b.fds), Ok((peer, None)) if peer == b_at_a));
+    assert!(matches!(b.accept(0, &from_a.what, from_a.fds), Ok((peer, None)) if peer == a_at_b));
+    let (mut at_a, mut at_b) = (Inbox::default(), Inbox::default());
+    assert_eq!((a.poll(&mut at_a, 9), b.poll(&mut at_b, 9)), (1, 1));
+    assert_eq!((&at_b.frames[0][..], &at_a.frames[0][..]), (&b"from a"[..], &[5; 9000][..]));
+}
+
+#[test]
+fn offers_that_are_not_as_they_must_be_are_refused_and_change_nothing() {
+    let (board, _fd) = Board::create(3).unwrap();
+    let board = Arc::new(board);
+    let mut a = Shm::new(ShmConfig::default(), board.clone(), 0).unwrap();
+    let mut b = Shm::new(ShmConfig::default(), board, 1).unwrap();
+    let (_, good) = a.open(1).unwrap();
+    let copies = |fds: &[OwnedFd]| fds.iter().map(|fd| fd.try_clone().unwrap()).collect::<Vec<_>>();
+    let mut refuse = |slot: u32, what: &[u8], fds: Vec<OwnedFd>| b.accept(slot, what, fds).unwrap_err();
+
+    assert!(matches!(refuse(2, &good.what, copies(&good.fds)), HalError::BadOffer(_)), "another sender");
+    assert!(matches!(refuse(7, &good.what, copies(&good.fds)), HalError::NoSuchSlot { .. }));
+    assert!(matches!(refuse(1, &good.what, copies(&good.fds)), HalError::OwnSlot { .. }));
+    assert!(matches!(refuse(0, &good.what[1..], copies(&good.fds)), HalError::BadOffer(_)));
+    assert!(matches!(refuse(0, &good.what, copies(&good.fds[..1])), HalError::BadOffer(_)));
+    assert!(matches!(refuse(0, &good.what, vec![]), HalError::BadOffer(_)));
+    // The pool in the place of the channel: sealed, but of a wrong size.
+    let swapped = vec![copies(&good.fds[1..]).remove(0), copies(&good.fds).remove(0)];
+    assert!(matches!(refuse(0, &good.what, swapped), HalError::WrongSize { .. }));
+    // Right size, but others may still write it, or its maker may still cut it.
+    let (_map, common) = memfd::create_common("test", CHANNEL_BYTES).unwrap();
+    let unsealed = vec![common, copies(&good.fds).remove(1)];
+    assert!(matches!(refuse(0, &good.what, unsealed), HalError::NotSealed { .. }));
+    let pipe = rustix::pipe::pipe().unwrap();
+    assert!(matches!(refuse(0, &good.what, vec![pipe.0, copies(&good.fds).remove(1)]), HalError::NotSharedMemory));
+
+    assert!(b.peer(0).is_none(), "a refused offer opens nothing");
+    assert!(b.accept(0, &good.what, copies(&good.fds)).is_ok());
+    assert!(matches!(b.accept(0, &good.what, good.fds), Err(HalError::AlreadyOpen { .. })));
+    assert!(matches!(a.open(1), Err(HalError::AlreadyOpen { .. })));
+    assert!(matches!(a.open(0), Err(HalError::OwnSlot { .. })));
+}
+
+#[test]
+fn a_peer_that_hoards_the_pool_starves_nobody_and_closing_it_frees_everything() {
+    let (board, _fd) = Board::create(3).unwrap();
+    let board = Arc::new(board);
+    let config = ShmConfig { pool_bytes: 64 << 10, slot_bytes: 4096, ..ShmConfig::default() };
+    let mut devices: Vec<Shm> = (0..3).map(|slot| Shm::new(config.clone(), board.clone(), slot).unwrap()).collect();
+    let [a, b, c] = &mut devices[..] else { panic!("three devices") };
+    let mut join = |other: &mut Shm, slot: u32| {
+        let (peer, offer) = a.open(slot).unwrap();
+        let (_, answer) = other.accept(0, &offer.what, offer.fds).unwrap();
+        let answer = answer.unwrap();
+        a.accept(slot, &answer.what, answer.fds).unwrap();
+        peer
+    };
+    let (hoarder, other) = (join(b, 1), join(c, 2));
+    let body = [1; 4096];
+    let mut held = 0;
+    while a.send_bulk(hoarder, [&[], &body]).is_ok() {
+        held += 1;
+    }
+    assert_eq!(held, 9, "one peer gets what is over half of 16 slots");
+    let mut inbox = Inbox::default();
+    for _ in 0..100 {
+        a.send_bulk(other, [&[], &body]).unwrap();
+        assert_eq!(c.poll(&mut inbox, 1), 1);
+    }
+    assert_eq!(a.send_bulk(hoarder, [&[], &body]), Err(SendError::Again));
+    a.close_peer(hoarder);
+    assert_eq!(a.home.pool.free(), 16, "every slot is home again");
+    assert_eq!(a.send_bulk(hoarder, [&[], &body]), Err(SendError::PeerGone));
+}
+
+#[test]
+fn what_a_peer_sent_before_it_died_still_arrives() {
+    let (mut a, b, _, a_at_b) = joined(ShmConfig::default());
+    let mut b = b;
+    b.send_short(a_at_b, [b"last", b""]).unwrap();
+    b.send_bulk(a_at_b, [&[9; 5000], &[]]).unwrap();
+    drop(b);
+    let mut inbox = Inbox::default();
+    assert_eq!(a.poll(&mut inbox, 9), 2);
+    assert_eq!((&inbox.frames[0][..], &inbox.frames[1][..]), (&b"last"[..], &[9; 5000][..]));
+}
+
+#[test]
+fn a_channel_costs_two_pages_and_128_peers_stay_within_the_budget() {
+    let pool = ShmConfig::default().pool_bytes;
+    // Every byte of a channel is shared by two processes, and each has one for writing and one for reading per peer; pool
+    // pages are counted whole, as if no peer had mapped them.
+    let bytes = 127 * CHANNEL_BYTES + pool;
+    assert!(bytes <= 4 << 20, "{bytes} bytes of 8 MiB, the rest is the program's");
 }
