@@ -6,6 +6,7 @@ pub mod copy;
 pub mod cpu;
 pub mod fdpass;
 pub mod futex;
+pub mod life;
 pub mod memfd;
 pub mod process;
 pub mod proctree;
