@@ -1,1 +1,23 @@
-//! See this crate's Cargo.toml for what it is; filled room by room.
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod attach;
+mod broker;
+mod dispatch;
+mod engine;
+mod error;
+pub mod matching;
+mod net;
+pub mod params;
+mod peers;
+mod process;
+mod sending;
+mod switch;
+mod wait;
+mod wire;
+
+pub use engine::{DeviceReport, Engine, Tally};
+pub use error::{End, Error, SendFault};
+pub use process::{Guard, Process, Shared, Waited, Watch};
+pub use switch::{Begin, Body, Fate, Hand, Here, Outbox, ReceiveHandler, TransferId};
+pub use wire::MESSAGE_COST;

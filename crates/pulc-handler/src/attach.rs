@@ -1,0 +1,179 @@
+//! Joining the job: the keeper is found by environment, greeted, and answers with everything there is to know. Called once
+//! per process, by the engine's making. Must never wait without limit and never trust what it parses.
+
+use crate::error::Error;
+use crate::params::ATTACH_TIMEOUT_MS;
+use pulc_base::boot::{self, Boot, BootNode, BootTask, ToKeeper, ToRank};
+use pulc_base::{JobId, NodeId, NodeIndex, PROTOCOL_VERSION, Rank};
+use pulc_hal::board::Board;
+use pulc_hal::os::fdpass::Seqpacket;
+use pulc_hal::os::memfd;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
+/// Largest start-up data that is read, in bytes: more than a million ranks need.
+const BOOT_MAX_BYTES: usize = 256 << 20;
+
+/// Everything a rank is told.
+pub(crate) struct Joined {
+    pub rank: Rank,
+    pub boot: Boot,
+    pub node: NodeIndex,
+    /// Ranks of this node, by slot of the board.
+    pub local: Vec<Rank>,
+    pub my_slot: u32,
+    pub board: Board,
+    /// None in a process that was started by hand.
+    pub keeper: Option<Seqpacket>,
+    /// One per rail; none in a job on one node.
+    pub rails: Vec<UdpSocket>,
+}
+
+/// Joins the job named by the environment, or makes a job of one.
+pub(crate) fn join() -> Result<Joined, Error> {
+    match std::env::var(boot::ENV_KEEPER) {
+        Ok(name) => with_keeper(&name),
+        Err(std::env::VarError::NotPresent) => alone(),
+        Err(std::env::VarError::NotUnicode(text)) => {
+            Err(Error::BadEnvironment { name: boot::ENV_KEEPER, value: text.to_string_lossy().into_owned() })
+        }
+    }
+}
+
+/// Rank 0 of 1.
+fn alone() -> Result<Joined, Error> {
+    let (board, _) = Board::create(1)?;
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let boot = Boot {
+        version: PROTOCOL_VERSION,
+        job: JobId(0),
+        nodes: vec![BootNode { id: NodeId([0; 16]), name }],
+        tasks: vec![BootTask { node: 0, rails: Vec::new() }],
+        key: [0; 32],
+    };
+    Ok(Joined {
+        rank: Rank(0),
+        boot,
+        node: NodeIndex(0),
+        local: vec![Rank(0)],
+        my_slot: 0,
+        board,
+        keeper: None,
+        rails: Vec::new(),
+    })
+}
+
+fn with_keeper(name: &str) -> Result<Joined, Error> {
+    let rank = Rank(environment(boot::ENV_RANK, |text| text.parse().ok())?);
+    let cookie = environment(boot::ENV_COOKIE, cookie)?;
+    let keeper = Seqpacket::connect(name.as_bytes()).map_err(|source| Error::Keeper { source })?;
+    let hello = boot::encode(&ToKeeper::Hello { version: PROTOCOL_VERSION, rank, cookie });
+    keeper.send(&hello, &[]).map_err(|source| Error::Keeper { source })?;
+    await_answer(&keeper)?;
+    let mut buffer = [0; boot::MESSAGE_MAX];
+    let answer = keeper.recv(&mut buffer).map_err(|source| Error::Keeper { source })?.ok_or_else(keeper_ended)?;
+    let message =
+        boot::decode::<ToRank>(&buffer[..answer.bytes]).map_err(|_| Error::BadBoot { what: "the keeper's welcome" })?;
+    match message {
+        ToRank::Welcome { boot_bytes, local_rank, local_size } => {
+            keeper.set_nonblocking(true).map_err(|source| Error::Keeper { source })?;
+            welcome(rank, keeper, boot_bytes as usize, local_rank, local_size, answer.fds)
+        }
+        ToRank::Refused { why } => Err(Error::Refused { why }),
+        ToRank::Passed { .. } | ToRank::Gone { .. } => Err(Error::BadBoot { what: "no welcome from the keeper" }),
+    }
+}
+
+fn await_answer(keeper: &Seqpacket) -> Result<(), Error> {
+    let limit_ms = ATTACH_TIMEOUT_MS.read().value;
+    let start = Instant::now();
+    loop {
+        let left = limit_ms.saturating_sub(start.elapsed().as_millis() as u64);
+        let timeout = Timespec { tv_sec: (left / 1000) as i64, tv_nsec: (left % 1000 * 1_000_000) as i64 };
+        match rustix::event::poll(&mut [PollFd::new(keeper, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) if left == 0 => return Err(Error::KeeperSilent { waited_ms: limit_ms }),
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(errno) => return Err(Error::System { doing: "wait for the keeper", source: errno.into() }),
+        }
+    }
+}
+
+fn welcome(
+    rank: Rank,
+    keeper: Seqpacket,
+    boot_bytes: usize,
+    my_slot: u32,
+    local_size: u32,
+    fds: Vec<OwnedFd>,
+) -> Result<Joined, Error> {
+    let mut fds = fds.into_iter();
+    let boot_fd = fds.next().ok_or(Error::BadBoot { what: "no start-up data" })?;
+    let board_fd = fds.next().ok_or(Error::BadBoot { what: "no board" })?;
+    let bytes = memfd::read_constant(boot_fd.as_fd(), BOOT_MAX_BYTES)?;
+    let bytes = bytes.get(..boot_bytes).ok_or(Error::BadBoot { what: "start-up data is cut short" })?;
+    let boot: Boot = boot::decode(bytes).map_err(|_| Error::BadBoot { what: "start-up data" })?;
+    if boot.version != PROTOCOL_VERSION {
+        return Err(Error::Version { ours: PROTOCOL_VERSION, theirs: boot.version });
+    }
+    let task = boot.tasks.get(rank.0 as usize).ok_or(Error::BadBoot { what: "this rank is not in the job" })?;
+    let node = NodeIndex(task.node);
+    if boot.tasks.iter().any(|task| task.node as usize >= boot.nodes.len()) {
+        return Err(Error::BadBoot { what: "a task on no node" });
+    }
+    let local: Vec<Rank> =
+        (0..).zip(&boot.tasks).filter(|(_, task)| task.node == node.0).map(|(r, _)| Rank(r)).collect();
+    if local.len() != local_size as usize || local.get(my_slot as usize) != Some(&rank) {
+        return Err(Error::BadBoot { what: "the keeper and the job differ about this node's ranks" });
+    }
+    let board = Board::attach(board_fd.as_fd(), local_size)?;
+    let rails: Vec<UdpSocket> = fds.map(UdpSocket::from).collect();
+    if boot.nodes.len() > 1 && rails.len() != boot.tasks[rank.0 as usize].rails.len() {
+        return Err(Error::BadBoot { what: "the keeper and the job differ about this rank's rails" });
+    }
+    Ok(Joined { rank, boot, node, local, my_slot, board, keeper: Some(keeper), rails })
+}
+
+fn keeper_ended() -> Error {
+    Error::Keeper { source: std::io::ErrorKind::UnexpectedEof.into() }
+}
+
+/// A variable that must be there and well-formed when there is a keeper.
+fn environment<T>(name: &'static str, parse: impl Fn(&str) -> Option<T>) -> Result<T, Error> {
+    let value = std::env::var(name).unwrap_or_default();
+    parse(&value).ok_or(Error::BadEnvironment { name, value })
+}
+
+/// 32 hexadecimal digits.
+fn cookie(text: &str) -> Option<[u8; 16]> {
+    if text.len() != 32 || !text.is_ascii() {
+        return None;
+    }
+    let mut cookie = [0; 16];
+    for (place, digits) in cookie.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        *place = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    }
+    Some(cookie)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cookie_is_exactly_thirty_two_hexadecimal_digits() {
+        assert_eq!(
+            cookie("000102030405060708090a0b0c0d0e0F"),
+            Some([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15])
+        );
+        assert_eq!(cookie("00"), None);
+        assert_eq!(cookie("g00102030405060708090a0b0c0d0e0f"), None);
+        assert_eq!(
+            cookie("+00102030405060708090a0b0c0d0e0f").map(|_| ()),
+            cookie("+00102030405060708090a0b0c0d0e0f").map(|_| ())
+        );
+        assert_eq!(cookie("äääääääääääääääää"), None);
+    }
+}

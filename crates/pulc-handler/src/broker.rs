@@ -1,0 +1,90 @@
+//! Talk with the keeper after attaching: it hands descriptors from rank to rank and tells who has ended. Called by the
+//! engine's progress; never blocks.
+
+use pulc_base::Rank;
+use pulc_base::boot::{self, MESSAGE_MAX, ToKeeper, ToRank};
+use pulc_hal::os::fdpass::Seqpacket;
+use std::collections::VecDeque;
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// This rank's end of the connection.
+pub(crate) struct Broker {
+    keeper: Seqpacket,
+    /// Messages that the socket had no room for yet.
+    waiting: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
+    /// Messages read so far, to compare with what the board says was written.
+    read: u32,
+}
+
+/// What [`Broker::next`] found.
+pub(crate) enum Heard {
+    Message(ToRank, Vec<OwnedFd>),
+    /// Nothing is there.
+    Nothing,
+    /// The keeper has ended or talks nonsense.
+    Closed,
+}
+
+impl Broker {
+    /// The welcome counts as the first message if the keeper announced it.
+    pub fn new(keeper: Seqpacket) -> Broker {
+        Broker { keeper, waiting: VecDeque::new(), read: 0 }
+    }
+
+    /// Whether the board's count says that there is something to read. The keeper need not count the welcome: reading a
+    /// little too often is harmless.
+    #[inline]
+    pub fn has_news(&self, written: u32) -> bool {
+        written != self.read || !self.waiting.is_empty()
+    }
+
+    /// After everything readable has been read: the count that this corresponds to, taken before reading.
+    pub fn caught_up(&mut self, written: u32) {
+        self.read = written;
+    }
+
+    pub fn pass(&mut self, to: Rank, what: Vec<u8>, fds: Vec<OwnedFd>) {
+        self.waiting.push_back((boot::encode(&ToKeeper::Pass { to, what }), fds));
+        self.flush();
+    }
+
+    pub fn abort(&mut self, code: u8, text: &str) {
+        let mut end = text.len().min(MESSAGE_MAX / 2);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        self.waiting.push_back((boot::encode(&ToKeeper::Abort { code, text: text[..end].to_owned() }), Vec::new()));
+        self.flush();
+    }
+
+    /// Sends what waits, as far as the socket takes it. A keeper that has ended is noticed by reading.
+    pub fn flush(&mut self) {
+        while let Some((bytes, fds)) = self.waiting.front() {
+            let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+            match self.keeper.send(bytes, &borrowed) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                _ => drop(self.waiting.pop_front()),
+            }
+        }
+    }
+
+    /// Reads one message if there is one.
+    pub fn next(&mut self) -> Heard {
+        let mut buffer = [0; MESSAGE_MAX];
+        match self.keeper.recv(&mut buffer) {
+            Ok(Some(received)) => match boot::decode(&buffer[..received.bytes]) {
+                Ok(message) => Heard::Message(message, received.fds),
+                Err(_) => Heard::Closed,
+            },
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Heard::Nothing,
+            Ok(None) | Err(_) => Heard::Closed,
+        }
+    }
+}
+
+impl AsFd for Broker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.keeper.as_fd()
+    }
+}

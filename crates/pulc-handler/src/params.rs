@@ -1,0 +1,82 @@
+//! This crate's rows of the parameter table. Read once, when the engine is made.
+
+use pulc_base::param::Param;
+
+pub static EAGER_MAX_BYTES: Param = Param {
+    name: "eager_max_bytes",
+    default: 64 << 10,
+    min: 0,
+    max: 1 << 30,
+    text: "longest message that is sent without asking the receiver for room first; the same for all ranks of a job",
+};
+
+pub static UNEXPECTED_MAX_BYTES: Param = Param {
+    name: "unexpected_max_bytes",
+    default: 64 << 20,
+    min: 1 << 20,
+    max: 1 << 40,
+    text: "memory of one process for messages that nobody has asked for yet; the same for all ranks of a job",
+};
+
+pub static MESSAGE_MAX_BYTES: Param =
+    Param { name: "message_max_bytes", default: 1 << 32, min: 1 << 10, max: 1 << 46, text: "longest message" };
+
+pub static SPIN_US: Param = Param {
+    name: "spin_us",
+    default: 30,
+    min: 0,
+    max: 1_000_000,
+    text: "how long a waiting process that has its core for itself polls before it sleeps: about the cost of a wake-up",
+};
+
+pub static ATTACH_TIMEOUT_MS: Param = Param {
+    name: "attach_timeout_ms",
+    default: 30_000,
+    min: 1,
+    max: 3_600_000,
+    text: "how long a process waits for its keeper when it joins its job",
+};
+
+pub static LINGER_MS: Param = Param {
+    name: "linger_ms",
+    default: 5_000,
+    min: 0,
+    max: 600_000,
+    text: "how long an ending process waits until other nodes have acknowledged what it sent",
+};
+
+/// All of them.
+pub static PARAMS: &[&Param] =
+    &[&EAGER_MAX_BYTES, &UNEXPECTED_MAX_BYTES, &MESSAGE_MAX_BYTES, &SPIN_US, &ATTACH_TIMEOUT_MS, &LINGER_MS];
+
+/// What the engine obeys, read from the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub eager_max_bytes: usize,
+    pub message_max_bytes: usize,
+    pub unexpected_max_bytes: usize,
+    /// Share of `unexpected_max_bytes` that every peer may fill without asking.
+    pub window_bytes: u64,
+    pub spin_us: u64,
+    pub linger_ms: u64,
+}
+
+/// A peer's share of the memory for unexpected messages lies between these.
+const WINDOW_MIN_BYTES: u64 = 32 << 10;
+const WINDOW_MAX_BYTES: u64 = 4 << 20;
+
+impl Limits {
+    /// The values in force for a job of `size` processes. Reads the environment.
+    pub fn read(size: usize) -> Limits {
+        let unexpected = UNEXPECTED_MAX_BYTES.read().value;
+        let window_bytes = (unexpected / size.max(1) as u64).clamp(WINDOW_MIN_BYTES, WINDOW_MAX_BYTES);
+        Limits {
+            eager_max_bytes: EAGER_MAX_BYTES.read().value as usize,
+            message_max_bytes: MESSAGE_MAX_BYTES.read().value as usize,
+            unexpected_max_bytes: unexpected as usize,
+            window_bytes,
+            spin_us: SPIN_US.read().value,
+            linger_ms: LINGER_MS.read().value,
+        }
+    }
+}

@@ -1,0 +1,453 @@
+//! The one engine of this process, and how its threads share it. A lock keeps the engine; whoever waits polls with the lock
+//! held and lets go as soon as another thread wants it; one thread at a time sleeps on the doorbell, the others wait for it.
+//! Called by the interfaces. Must never hold the lock across user code or while sleeping.
+
+use crate::attach;
+use crate::engine::{Engine, Outcome};
+use crate::error::{Error, SendFault};
+use crate::sending::Sending;
+use crate::switch::Hand;
+use crate::wait::{Crowd, Ladder, Step};
+use crate::wire::FREE;
+use pulc_base::boot::Boot;
+use pulc_base::clock::{self, Nanos};
+use pulc_base::{NodeIndex, Proto, Rank};
+use pulc_hal::board::{Board, Sleep, Woken};
+use pulc_hal::os::bell::Bell;
+use pulc_hal::os::{cpu, life};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+/// Longest sleep of a thread that waits for the sleeping one.
+const FOLLOWER_NAP: Duration = Duration::from_millis(250);
+/// Longest sleep while messages of the engine itself wait for room.
+const NAP_WITH_POSTS: Duration = Duration::from_millis(1);
+/// Polls while another thread that wants the lock is waited for.
+const COURTESY_POLLS: u32 = 2000;
+
+/// This process as a member of its job.
+pub struct Process {
+    shared: Mutex<Shared>,
+    /// Threads that want the lock and did not get it at once.
+    wanted: AtomicU32,
+    /// Counts what may interest threads that sleep in `follow`.
+    news: Mutex<u64>,
+    news_came: Condvar,
+    board: Arc<Board>,
+    my_slot: u32,
+    bell: Option<Arc<Bell>>,
+    /// The end of our own bell that others ring.
+    bell_ring: Option<OwnedFd>,
+    /// Copies of the descriptors that a sleeper watches.
+    wait_fds: Vec<OwnedFd>,
+    pid: u32,
+    rank: Rank,
+    node: NodeIndex,
+    boot: Arc<Boot>,
+}
+
+/// What the lock protects.
+pub struct Shared {
+    pub engine: Engine,
+    crowd: Crowd,
+    /// A thread sleeps on the doorbell.
+    sleeper: bool,
+    /// Threads that wait for that one.
+    followers: u32,
+}
+
+/// The engine, locked.
+pub type Guard<'a> = MutexGuard<'a, Shared>;
+
+/// How a wait ended.
+pub enum Waited<R> {
+    Ready(R),
+    Timeout,
+}
+
+static PROCESS: Mutex<Option<&'static Process>> = Mutex::new(None);
+
+impl Process {
+    /// The engine of this process, made at the first call.
+    ///
+    /// # Errors
+    /// When the job cannot be joined, or in a fork of an attached process.
+    pub fn attach() -> Result<&'static Process, Error> {
+        let mut known = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(process) = *known {
+            process.check_fork()?;
+            return Ok(process);
+        }
+        let process = Box::leak(Box::new(Process::new()?));
+        *known = Some(process);
+        Ok(process)
+    }
+
+    fn new() -> Result<Process, Error> {
+        life::watch_forks();
+        let engine = Engine::new(attach::join()?)?;
+        let wait_fds: Result<Vec<OwnedFd>, std::io::Error> =
+            engine.wait_fds().into_iter().map(|fd| fd.try_clone_to_owned()).collect();
+        let wait_fds = wait_fds.map_err(|source| Error::System { doing: "copy a descriptor", source })?;
+        let bell_ring = engine.bell.as_ref().map(|bell| bell.share()).transpose()?;
+        if engine.net.is_some() {
+            life::at_exit(last_words);
+        }
+        Ok(Process {
+            wanted: AtomicU32::new(0),
+            news: Mutex::new(0),
+            news_came: Condvar::new(),
+            board: Arc::clone(&engine.board),
+            my_slot: engine.my_slot,
+            bell: engine.bell.clone(),
+            bell_ring,
+            wait_fds,
+            pid: std::process::id(),
+            rank: engine.rank(),
+            node: engine.node(),
+            boot: Arc::clone(engine.boot()),
+            shared: Mutex::new(Shared {
+                crowd: Crowd::new(engine.limits().spin_us),
+                engine,
+                sleeper: false,
+                followers: 0,
+            }),
+        })
+    }
+
+    pub fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    pub fn node(&self) -> NodeIndex {
+        self.node
+    }
+
+    pub fn boot(&self) -> &Boot {
+        &self.boot
+    }
+
+    /// An engine is never used across a fork: both processes would write the same rings.
+    #[inline]
+    pub fn check_fork(&self) -> Result<(), Error> {
+        if life::is_fork_child() { Err(Error::Forked { parent: self.pid, child: std::process::id() }) } else { Ok(()) }
+    }
+
+    /// The engine, for a moment. To be called only after [`Process::check_fork`].
+    #[inline]
+    pub fn lock(&self) -> Guard<'_> {
+        match self.shared.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => self.lock_slowly(),
+        }
+    }
+
+    #[cold]
+    fn lock_slowly(&self) -> Guard<'_> {
+        self.wanted.fetch_add(1, Ordering::Relaxed);
+        let guard = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        self.wanted.fetch_sub(1, Ordering::Relaxed);
+        guard
+    }
+
+    /// Sends one message, waiting for room where there is none. The bytes are free on return.
+    ///
+    /// # Blocks
+    /// Until `deadline` at most, unless parts of the message are already under way.
+    #[inline]
+    pub fn send(
+        &self,
+        dst: Rank,
+        proto: Proto,
+        header: &[u8],
+        body: &[u8],
+        deadline: Option<Nanos>,
+    ) -> Result<(), SendFault> {
+        let mut guard = self.lock();
+        if body.len() <= guard.engine.whole_max()
+            && guard.engine.try_whole(dst, proto, 0, header, body)? == Outcome::Sent
+        {
+            if dst == self.rank {
+                self.tell_own_threads(&guard);
+            }
+            return Ok(());
+        }
+        self.send_slowly(guard, Sending::new(dst, proto, 0, header, body), deadline)
+    }
+
+    #[inline(never)]
+    fn send_slowly(
+        &self,
+        guard: Guard<'_>,
+        mut sending: Sending<'_>,
+        deadline: Option<Nanos>,
+    ) -> Result<(), SendFault> {
+        let dst = sending.dst();
+        let hand = &mut Hand::empty();
+        let (mut waited, mut guard) = self.wait(guard, hand, deadline, Watch::Always, |engine, _| sending.step(engine));
+        if let Waited::Timeout = waited {
+            if sending.withdraw(&mut guard.engine) {
+                guard.engine.progress(hand);
+                return Err(SendFault::Timeout);
+            }
+            (waited, guard) = self.wait(guard, hand, None, Watch::Always, |engine, _| sending.step(engine));
+        }
+        if dst == self.rank {
+            self.tell_own_threads(&guard);
+        }
+        match waited {
+            Waited::Ready(result) => result,
+            Waited::Timeout => Err(SendFault::Timeout),
+        }
+    }
+
+    /// Sends one message outside all credit if there is room now; returns whether it was sent. A message in parts waits for
+    /// room once its first part has left.
+    pub fn send_or_drop(&self, dst: Rank, proto: Proto, header: &[u8], body: &[u8]) -> Result<bool, SendFault> {
+        let guard = self.lock();
+        let mut sending = Sending::new(dst, proto, FREE, header, body);
+        let mut tries = 0;
+        let (waited, guard) = self.wait(guard, &mut Hand::empty(), None, Watch::Always, |engine, _| {
+            tries += 1;
+            match sending.step(engine) {
+                Some(result) => Some(result.map(|()| true)),
+                None if sending.untouched() && tries > 1 => Some(Ok(false)),
+                None => None,
+            }
+        });
+        if dst == self.rank {
+            self.tell_own_threads(&guard);
+        }
+        match waited {
+            Waited::Ready(result) => result,
+            Waited::Timeout => Ok(false),
+        }
+    }
+
+    /// Makes progress until `ready` has a result or the deadline is over. `ready` is asked at least whenever something may
+    /// have changed it; the hand belongs to this thread alone.
+    #[inline]
+    pub fn wait<'p, R>(
+        &'p self,
+        mut guard: Guard<'p>,
+        hand: &mut Hand<'_>,
+        deadline: Option<Nanos>,
+        watch: Watch,
+        mut ready: impl FnMut(&mut Engine, &mut Hand<'_>) -> Option<R>,
+    ) -> (Waited<R>, Guard<'p>) {
+        let mut ladder = Ladder::new();
+        let mut ask = true;
+        loop {
+            let shared = &mut *guard;
+            let frames = shared.engine.progress(hand);
+            if frames > 0 && shared.followers > 0 {
+                self.tell_followers();
+            }
+            if frames > 0 || ask || watch == Watch::Always {
+                if let Some(result) = ready(&mut shared.engine, hand) {
+                    self.leave(&guard);
+                    return (Waited::Ready(result), guard);
+                }
+                ask = false;
+            }
+            if self.wanted.load(Ordering::Relaxed) > 0 {
+                guard = self.let_others_in(guard);
+                ask = true;
+            }
+            let shared = &mut *guard;
+            if frames > 0 {
+                ladder.restart();
+                continue;
+            }
+            let now = match ladder.step(&mut shared.crowd, &self.board, self.my_slot) {
+                Step::Poll => continue,
+                Step::Pause => {
+                    cpu::pause();
+                    continue;
+                }
+                Step::Look(now) => now,
+                Step::Yield => {
+                    drop(guard);
+                    cpu::yield_now();
+                    guard = self.lock();
+                    ask = true;
+                    guard.engine.look_at_all();
+                    let shared = &mut *guard;
+                    ladder.yielded(&mut shared.crowd, &self.board, self.my_slot)
+                }
+                Step::Sleep => {
+                    let (locked, result) = self.sleep(guard, hand, deadline, &mut ladder, &mut ready);
+                    guard = locked;
+                    if let Some(result) = result {
+                        self.leave(&guard);
+                        return (Waited::Ready(result), guard);
+                    }
+                    ask = true;
+                    if deadline.is_none() { Nanos(0) } else { clock::now() }
+                }
+            };
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                // What arrived in the last moment counts.
+                guard.engine.progress(hand);
+                let result = ready(&mut guard.engine, hand);
+                self.leave(&guard);
+                return (result.map_or(Waited::Timeout, Waited::Ready), guard);
+            }
+        }
+    }
+
+    /// Makes progress once, without waiting.
+    pub fn poll(&self, guard: &mut Guard<'_>, hand: &mut Hand<'_>) {
+        guard.engine.look_at_all();
+        if guard.engine.progress(hand) > 0 {
+            self.leave(guard);
+        }
+    }
+
+    /// Sleeps until something may have happened, unless `ready` has a result after all. The lock is free meanwhile.
+    #[cold]
+    fn sleep<'p, R>(
+        &'p self,
+        mut guard: Guard<'p>,
+        hand: &mut Hand<'_>,
+        deadline: Option<Nanos>,
+        ladder: &mut Ladder,
+        ready: &mut impl FnMut(&mut Engine, &mut Hand<'_>) -> Option<R>,
+    ) -> (Guard<'p>, Option<R>) {
+        if guard.sleeper {
+            return (self.follow(guard, deadline), None);
+        }
+        let slot = self.board.slot(self.my_slot);
+        slot.prepare_sleep(if self.bell.is_some() { Sleep::Poll } else { Sleep::Futex });
+        let shared = &mut *guard;
+        shared.engine.look_at_all();
+        let frames = shared.engine.progress(hand);
+        if let Some(result) = ready(&mut shared.engine, hand) {
+            slot.cancel();
+            return (guard, Some(result));
+        }
+        if frames > 0 {
+            slot.cancel();
+            ladder.restart();
+            return (guard, None);
+        }
+        let now = clock::now();
+        let due = [deadline, shared.engine.deadline()].into_iter().flatten().min();
+        let mut timeout = due.map(|due| due.since(now).as_duration());
+        if shared.engine.has_posts() {
+            timeout = Some(timeout.map_or(NAP_WITH_POSTS, |t| t.min(NAP_WITH_POSTS)));
+        }
+        shared.sleeper = true;
+        drop(guard);
+        let woken = match &self.bell {
+            Some(bell) => {
+                let fds: Vec<BorrowedFd<'_>> = self.wait_fds.iter().map(AsFd::as_fd).collect();
+                slot.sleep_in_poll(bell, &fds, timeout)
+            }
+            None => slot.sleep(timeout),
+        };
+        let mut guard = self.lock();
+        guard.sleeper = false;
+        guard.engine.look_at_all();
+        match woken {
+            Ok(Woken::Watchdog) => guard.engine.check_keeper(hand),
+            Ok(Woken::Rung) => ladder.restart(),
+            Ok(Woken::Signal | Woken::Deadline) => {}
+            // A sleep that fails is no reason to burn the core; the watchdog's pace is kept.
+            Err(_) => std::thread::sleep(NAP_WITH_POSTS),
+        }
+        (guard, None)
+    }
+
+    /// Waits for the thread that sleeps on the doorbell.
+    fn follow<'p>(&'p self, mut guard: Guard<'p>, deadline: Option<Nanos>) -> Guard<'p> {
+        guard.followers += 1;
+        let news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = *news;
+        drop(guard);
+        let left =
+            deadline.map_or(FOLLOWER_NAP, |deadline| deadline.since(clock::now()).as_duration().min(FOLLOWER_NAP));
+        let _ = self.news_came.wait_timeout_while(news, left, |news| *news == seen);
+        let mut guard = self.lock();
+        guard.followers -= 1;
+        guard
+    }
+
+    /// A thread stops waiting: another one that follows takes its place on the doorbell.
+    #[inline]
+    fn leave(&self, guard: &Guard<'_>) {
+        if guard.followers > 0 {
+            self.tell_followers();
+        }
+        if guard.sleeper {
+            self.wake_sleeper();
+        }
+    }
+
+    /// A message to this very process was delivered; threads that sleep may wait for it.
+    #[inline]
+    fn tell_own_threads(&self, guard: &Guard<'_>) {
+        self.leave(guard);
+    }
+
+    #[cold]
+    fn tell_followers(&self) {
+        *self.news.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.news_came.notify_all();
+    }
+
+    #[cold]
+    fn wake_sleeper(&self) {
+        self.board.slot(self.my_slot).ring(self.bell_ring.as_ref().map(AsFd::as_fd));
+    }
+
+    /// Lets go of the lock until the threads that want it have had it.
+    #[cold]
+    fn let_others_in<'p>(&'p self, guard: Guard<'p>) -> Guard<'p> {
+        drop(guard);
+        for poll in 0..COURTESY_POLLS {
+            if self.wanted.load(Ordering::Relaxed) == 0 {
+                break;
+            }
+            if poll % 64 == 63 {
+                cpu::yield_now();
+            }
+            cpu::pause();
+        }
+        self.lock()
+    }
+
+    /// Waits until other nodes have acknowledged everything sent, at most for the linger time.
+    pub fn linger(&self) {
+        let guard = self.lock();
+        if guard.engine.all_acknowledged() {
+            return;
+        }
+        let deadline = clock::now() + Nanos::from_ms(guard.engine.limits().linger_ms);
+        let _ = self.wait(guard, &mut Hand::empty(), Some(deadline), Watch::Always, |engine, _| {
+            engine.all_acknowledged().then_some(())
+        });
+    }
+}
+
+/// When a wait's condition is looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Watch {
+    /// When a frame came or another thread had the engine: for receives.
+    News,
+    /// After every poll: for room, which no frame announces.
+    Always,
+}
+
+/// At the end of the process.
+fn last_words() {
+    let known = PROCESS.try_lock().ok().and_then(|known| *known);
+    if let Some(process) = known
+        && process.check_fork().is_ok()
+    {
+        process.linger();
+    }
+}

@@ -1,0 +1,160 @@
+//! One blocking send as a state machine: whole, in parts, or asked for first. Stepped under the engine's lock by the thread
+//! that sends, between polls; the body stays the caller's, so a long message is cut and copied straight from it.
+
+use crate::engine::{Engine, Outcome};
+use crate::error::SendFault;
+use crate::switch::Post;
+use crate::wire::{FREE, Head, Kind, MESSAGE_COST};
+use pulc_base::{Proto, Rank};
+
+/// Parts sent in one step at most, so that receiving is not forgotten.
+const PARTS_PER_STEP: usize = 16;
+
+/// A message on its way out.
+pub(crate) struct Sending<'a> {
+    dst: Rank,
+    proto: Proto,
+    flags: u8,
+    header: &'a [u8],
+    body: &'a [u8],
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Begin,
+    Asked { id: u32 },
+    Parts { id: u32, sent: usize },
+}
+
+impl<'a> Sending<'a> {
+    pub fn new(dst: Rank, proto: Proto, flags: u8, header: &'a [u8], body: &'a [u8]) -> Sending<'a> {
+        Sending { dst, proto, flags, header, body, state: State::Begin }
+    }
+
+    pub fn dst(&self) -> Rank {
+        self.dst
+    }
+
+    /// Whether nothing of the message has left yet, so that it can still be dropped.
+    pub fn untouched(&self) -> bool {
+        self.state == State::Begin
+    }
+
+    /// Goes as far as there is room. `None`: not finished.
+    pub fn step(&mut self, engine: &mut Engine) -> Option<Result<(), SendFault>> {
+        match self.advance(engine) {
+            Ok(Outcome::Sent) => Some(Ok(())),
+            Ok(Outcome::Again) => None,
+            Err(fault) => Some(Err(fault)),
+        }
+    }
+
+    fn advance(&mut self, engine: &mut Engine) -> Result<Outcome, SendFault> {
+        if let Some(end) = engine.end_of(self.dst) {
+            return Err(SendFault::PeerGone(self.dst, end));
+        }
+        match self.state {
+            State::Begin => self.begin(engine),
+            State::Asked { id } => {
+                if !engine.floor.peers[self.dst.0 as usize].take_grant(id) {
+                    return Ok(Outcome::Again);
+                }
+                self.state = State::Parts { id, sent: 0 };
+                self.parts(engine, id, 0)
+            }
+            State::Parts { id, sent } => self.parts(engine, id, sent),
+        }
+    }
+
+    fn begin(&mut self, engine: &mut Engine) -> Result<Outcome, SendFault> {
+        let len = self.body.len();
+        if len > engine.limits().message_max_bytes {
+            return Err(SendFault::TooLong { len, max: engine.limits().message_max_bytes });
+        }
+        let body_max = engine.body_max(self.dst, self.header.len())?;
+        let free = self.flags & FREE != 0;
+        let cost = if free { 0 } else { len as u64 + MESSAGE_COST };
+        let peer = &engine.floor.peers[self.dst.0 as usize];
+        let has_credit = peer.credit >= cost;
+        if self.dst == engine.rank() {
+            if !has_credit {
+                let max = engine.limits().unexpected_max_bytes as u64;
+                return Err(SendFault::SelfFull { kept: max - peer.credit, max });
+            }
+            return engine.try_whole(self.dst, self.proto, self.flags, self.header, self.body);
+        }
+        let eager = free || (has_credit && len <= engine.limits().eager_max_bytes);
+        if !eager {
+            return self.ask(engine);
+        }
+        if len <= body_max {
+            return engine.try_whole(self.dst, self.proto, self.flags, self.header, self.body);
+        }
+        self.first(engine, body_max, cost)
+    }
+
+    fn ask(&mut self, engine: &mut Engine) -> Result<Outcome, SendFault> {
+        let id = engine.floor.peers[self.dst.0 as usize].take_id();
+        let head = self.head(Kind::Ask, id);
+        let outcome = engine.send_frame(self.dst, head, self.header, &[])?;
+        if outcome == Outcome::Sent {
+            engine.floor.peers[self.dst.0 as usize].asked.push(id);
+            self.state = State::Asked { id };
+            return Ok(Outcome::Again);
+        }
+        Ok(outcome)
+    }
+
+    fn first(&mut self, engine: &mut Engine, body_max: usize, cost: u64) -> Result<Outcome, SendFault> {
+        let id = engine.floor.peers[self.dst.0 as usize].take_id();
+        let outcome = engine.send_frame(self.dst, self.head(Kind::First, id), self.header, &self.body[..body_max])?;
+        if outcome == Outcome::Again {
+            return Ok(outcome);
+        }
+        engine.floor.peers[self.dst.0 as usize].credit -= cost;
+        self.state = State::Parts { id, sent: body_max };
+        self.parts(engine, id, body_max)
+    }
+
+    fn parts(&mut self, engine: &mut Engine, id: u32, mut sent: usize) -> Result<Outcome, SendFault> {
+        let part_max = engine.body_max(self.dst, 0)?;
+        let head = Head { proto: self.proto.0, kind: Kind::Next, header_len: 0, flags: self.flags, id, total: 0 };
+        for _ in 0..PARTS_PER_STEP {
+            let part = &self.body[sent..self.body.len().min(sent.saturating_add(part_max))];
+            if engine.send_frame(self.dst, head, &[], part)? == Outcome::Again {
+                break;
+            }
+            sent += part.len();
+            if sent == self.body.len() {
+                engine.count_sent(self.dst, self.body.len());
+                engine.push_net();
+                return Ok(Outcome::Sent);
+            }
+        }
+        engine.push_net();
+        self.state = State::Parts { id, sent };
+        Ok(Outcome::Again)
+    }
+
+    fn head(&self, kind: Kind, id: u32) -> Head {
+        let (header_len, total) = (self.header.len() as u8, self.body.len() as u64);
+        Head { proto: self.proto.0, kind, header_len, flags: self.flags, id, total }
+    }
+
+    /// Gives up. True when nothing of the message will arrive; a message whose parts are already flowing cannot be called
+    /// back.
+    pub fn withdraw(&mut self, engine: &mut Engine) -> bool {
+        match self.state {
+            State::Begin => true,
+            State::Asked { id } => {
+                let peer = &mut engine.floor.peers[self.dst.0 as usize];
+                peer.asked.retain(|asked| *asked != id);
+                peer.take_grant(id);
+                engine.floor.outbox.posts.push_back(Post::Withdraw { dst: self.dst, id });
+                true
+            }
+            State::Parts { .. } => false,
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! The protocol switch: one receive handler per protocol, chosen by one byte of the frame. Handlers sit side by side and
+//! never on each other. They are called with the engine locked: they must not block, wait, or call back into the engine; what
+//! they want to send or grant goes to the [`Outbox`] and leaves after the poll that called them.
+
+use crate::error::End;
+use pulc_base::{Proto, Rank};
+use pulc_hal::device::SharedFrame;
+use std::any::Any;
+use std::collections::VecDeque;
+
+/// A message in the course of arriving in parts: the sender's number for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TransferId {
+    pub src: Rank,
+    pub id: u32,
+}
+
+/// What became of a whole message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// Received or dropped: its room is free again.
+    Done,
+    /// Kept; the handler calls `Engine::release` when it is received.
+    Kept,
+}
+
+/// Whether a message in parts may come. The number is the handler's own and comes back with every part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Begin {
+    Take(u64),
+    /// Only for a message that was asked for: granted later, or never.
+    Hold(u64),
+}
+
+/// What a handler is given with every call.
+pub struct Here<'a, 'h> {
+    pub hand: &'a mut Hand<'h>,
+    pub outbox: &'a mut Outbox,
+}
+
+/// Receives the messages of one protocol.
+pub trait ReceiveHandler: Any + Send {
+    /// A whole message. `cost` is what to give back to `Engine::release` if it is kept and received later.
+    fn message(&mut self, src: Rank, header: &[u8], body: Body<'_>, cost: u64, here: &mut Here<'_, '_>) -> Fate;
+
+    /// A message of `total` bytes will come in parts. When `asked`, the sender waits for a grant.
+    fn begin(
+        &mut self,
+        id: TransferId,
+        header: &[u8],
+        total: usize,
+        asked: bool,
+        cost: u64,
+        here: &mut Here<'_, '_>,
+    ) -> Begin;
+
+    /// The next part of a taken message, in order.
+    fn part(&mut self, number: u64, body: Body<'_>, here: &mut Here<'_, '_>);
+
+    /// All parts have come.
+    fn end(&mut self, number: u64, here: &mut Here<'_, '_>) -> Fate;
+
+    /// The rest of a message will not come: withdrawn by its sender, or the sender has ended.
+    fn withdrawn(&mut self, number: u64, here: &mut Here<'_, '_>);
+
+    /// Nothing more will come from this rank.
+    fn peer_gone(&mut self, rank: Rank, end: End, here: &mut Here<'_, '_>);
+
+    /// For the interface that owns the handler.
+    fn as_any_mut(&mut self) -> &mut dyn Any;
+}
+
+/// The buffer of the thread that polls at the moment, so that what it waits for is copied straight to its place. Handlers of
+/// other threads' receives keep the bytes until their owner fetches them.
+pub struct Hand<'a> {
+    ticket: u64,
+    buffer: &'a mut [u8],
+    /// Set by the handler when it has filled the buffer from a whole message; meaning is the handler's.
+    pub landed: Option<(Rank, u64, usize)>,
+}
+
+impl<'a> Hand<'a> {
+    /// A buffer for the receive that its handler knows as `ticket`.
+    pub fn new(ticket: u64, buffer: &'a mut [u8]) -> Hand<'a> {
+        Hand { ticket, buffer, landed: None }
+    }
+
+    /// For threads that wait for something else.
+    pub fn empty() -> Hand<'static> {
+        Hand { ticket: u64::MAX, buffer: &mut [], landed: None }
+    }
+
+    /// The buffer, if it belongs to this receive.
+    #[inline]
+    pub fn buffer_of(&mut self, ticket: u64) -> Option<&mut [u8]> {
+        (ticket == self.ticket).then_some(&mut *self.buffer)
+    }
+
+    pub fn buffer(&mut self) -> &mut [u8] {
+        self.buffer
+    }
+}
+
+/// The bytes of a message or a part of it, valid during the call. They may lie in memory that the sender can still
+/// change: copy once, then look.
+#[derive(Clone, Copy)]
+pub struct Body<'a> {
+    bytes: Bytes<'a>,
+    at: usize,
+    len: usize,
+}
+
+#[derive(Clone, Copy)]
+enum Bytes<'a> {
+    Private(&'a [u8]),
+    Shared(&'a SharedFrame<'a>),
+}
+
+impl<'a> Body<'a> {
+    /// # Panics
+    /// When `at` lies behind the end.
+    #[inline]
+    pub fn private(bytes: &'a [u8], at: usize) -> Body<'a> {
+        assert!(at <= bytes.len(), "a body cannot begin behind its frame");
+        Body { bytes: Bytes::Private(bytes), at, len: bytes.len() - at }
+    }
+
+    /// # Panics
+    /// When `at` lies behind the end.
+    #[inline]
+    pub fn shared(frame: &'a SharedFrame<'a>, at: usize) -> Body<'a> {
+        assert!(at <= frame.len(), "a body cannot begin behind its frame");
+        Body { bytes: Bytes::Shared(frame), at, len: frame.len() - at }
+    }
+
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies the whole body to the front of `to`; returns how many bytes.
+    ///
+    /// # Panics
+    /// When `to` is shorter.
+    #[inline]
+    pub fn copy_to(&self, to: &mut [u8]) -> usize {
+        let to = &mut to[..self.len];
+        match self.bytes {
+            Bytes::Private(bytes) => to.copy_from_slice(&bytes[self.at..]),
+            Bytes::Shared(frame) => frame.copy_range_to(self.at, to),
+        }
+        self.len
+    }
+
+    /// Appends the body to `to`.
+    pub fn append_to(&self, to: &mut Vec<u8>) {
+        match self.bytes {
+            Bytes::Private(bytes) => to.extend_from_slice(&bytes[self.at..]),
+            Bytes::Shared(frame) => {
+                let old = to.len();
+                to.resize(old + self.len, 0);
+                frame.copy_range_to(self.at, &mut to[old..]);
+            }
+        }
+    }
+}
+
+/// What handlers want sent or granted.
+#[derive(Default)]
+pub struct Outbox {
+    pub(crate) posts: VecDeque<Post>,
+}
+
+pub(crate) enum Post {
+    /// A short message of a protocol, not counted against credit.
+    Message {
+        dst: Rank,
+        proto: Proto,
+        header: Vec<u8>,
+        body: Vec<u8>,
+    },
+    Grant(TransferId),
+    Credit {
+        dst: Rank,
+        units: u32,
+    },
+    Withdraw {
+        dst: Rank,
+        id: u32,
+    },
+}
+
+impl Outbox {
+    /// Sends a short message after the present poll. Header and body must fit the shortest frame of any device: at most
+    /// 512 bytes together.
+    pub fn post(&mut self, dst: Rank, proto: Proto, header: &[u8], body: &[u8]) {
+        self.posts.push_back(Post::Message { dst, proto, header: header.to_vec(), body: body.to_vec() });
+    }
+
+    /// Lets a held message come.
+    pub fn grant(&mut self, id: TransferId) {
+        self.posts.push_back(Post::Grant(id));
+    }
+}
+
+/// The switch itself.
+#[derive(Default)]
+pub(crate) struct Handlers {
+    table: [Option<Box<dyn ReceiveHandler>>; Proto::COUNT],
+}
+
+impl Handlers {
+    /// Whether the place was free.
+    pub(crate) fn register(&mut self, proto: Proto, handler: Box<dyn ReceiveHandler>) -> bool {
+        match self.table.get_mut(usize::from(proto.0)) {
+            Some(place @ None) if proto != Proto::CONTROL => {
+                *place = Some(handler);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn of(&mut self, proto: u8) -> Option<&mut dyn ReceiveHandler> {
+        self.table.get_mut(usize::from(proto))?.as_deref_mut()
+    }
+
+    pub(crate) fn each(&mut self) -> impl Iterator<Item = &mut (dyn ReceiveHandler + 'static)> {
+        self.table.iter_mut().flatten().map(|handler| &mut **handler)
+    }
+}

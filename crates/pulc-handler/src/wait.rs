@@ -1,0 +1,210 @@
+//! The waiting ladder: how a thread that has nothing to do waits. On a core of its own it polls for about the cost of a
+//! wake-up and then sleeps. Where others run too it hands the core over while that is of use and then sleeps. Decides only;
+//! `process` acts. Whether a core is shared is known from what all ranks of the node publish on the board, and, for processes
+//! that publish nothing, from how long a `sched_yield` took: one that took long let somebody else run.
+
+use pulc_base::clock::{self, Nanos};
+use pulc_hal::board::Board;
+use pulc_hal::os::cpu;
+
+/// Polls before the first PAUSE: a PAUSE in a virtual machine doubles the latency.
+const POLLS_BARE: u32 = 500;
+/// Polls between two looks at the clock.
+const POLLS_PER_LOOK: u32 = 64;
+/// Polls before the core is given away where others run too.
+const POLLS_SHARED: u32 = 4;
+/// A yield that took longer let somebody else run; an empty one takes a third of this.
+const YIELD_WAS_USEFUL: Nanos = Nanos(900);
+/// Time of polling after which a yield asks whether somebody else runs here.
+const PROBE_AFTER: Nanos = Nanos::from_us(6);
+/// How long it is believed that somebody else runs here.
+const FOREIGN_FOR: Nanos = Nanos::from_ms(20);
+/// How old the look at the board may be.
+const BOARD_LOOK_EVERY: Nanos = Nanos::from_us(500);
+/// Yields in one wait at most.
+const YIELDS_MAX: u32 = 256;
+
+/// What this process knows about who shares its core.
+pub(crate) struct Crowd {
+    spin: Nanos,
+    /// Other ranks of this node that last said they run here.
+    co_residents: u32,
+    looked_at: Nanos,
+    foreign_until: Nanos,
+}
+
+impl Crowd {
+    pub fn new(spin_us: u64) -> Crowd {
+        Crowd { spin: Nanos::from_us(spin_us), co_residents: 0, looked_at: Nanos(0), foreign_until: Nanos(0) }
+    }
+
+    /// Publishes where this process runs and looks who else does.
+    fn look(&mut self, board: &Board, my_slot: u32, now: Nanos) {
+        let core = cpu::current_core();
+        board.slot(my_slot).publish_core(core);
+        if now.since(self.looked_at) < BOARD_LOOK_EVERY && self.looked_at != Nanos(0) {
+            return;
+        }
+        self.looked_at = now;
+        let others = (0..board.slots()).filter(|slot| *slot != my_slot);
+        self.co_residents = others.filter(|slot| board.slot(*slot).core() == Some(core)).count() as u32;
+    }
+
+    fn is_shared(&self) -> bool {
+        self.co_residents > 0 || self.foreign_until != Nanos(0)
+    }
+}
+
+/// What to do after a poll that found nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    Poll,
+    /// Poll after a PAUSE.
+    Pause,
+    /// The clock has been read: check the deadline, then poll.
+    Look(Nanos),
+    /// Give the core away and tell `Ladder::yielded`.
+    Yield,
+    Sleep,
+}
+
+/// One wait's way down the ladder.
+pub(crate) struct Ladder {
+    polls: u32,
+    began: Nanos,
+    probed: bool,
+    yields: u32,
+    useless: u32,
+    yielding_since: Nanos,
+}
+
+impl Ladder {
+    pub fn new() -> Ladder {
+        Ladder { polls: 0, began: Nanos(0), probed: false, yields: 0, useless: 0, yielding_since: Nanos(0) }
+    }
+
+    /// Something arrived, though not what is waited for: more may follow soon.
+    pub fn restart(&mut self) {
+        *self = Ladder::new();
+    }
+
+    #[inline]
+    pub fn step(&mut self, crowd: &mut Crowd, board: &Board, my_slot: u32) -> Step {
+        self.polls += 1;
+        if !crowd.is_shared() {
+            if self.polls % POLLS_PER_LOOK != 0 {
+                return if self.polls < POLLS_BARE { Step::Poll } else { Step::Pause };
+            }
+            return self.alone(crowd, board, my_slot);
+        }
+        if self.polls < POLLS_SHARED { Step::Poll } else { self.shared(crowd) }
+    }
+
+    #[inline(never)]
+    fn alone(&mut self, crowd: &mut Crowd, board: &Board, my_slot: u32) -> Step {
+        let now = clock::now();
+        if self.began == Nanos(0) {
+            self.began = now;
+            crowd.look(board, my_slot, now);
+            return Step::Look(now);
+        }
+        let waited = now.since(self.began);
+        if waited >= crowd.spin {
+            return Step::Sleep;
+        }
+        if !self.probed && waited >= PROBE_AFTER {
+            self.probed = true;
+            self.yielding_since = now;
+            return Step::Yield;
+        }
+        Step::Look(now)
+    }
+
+    #[inline(never)]
+    fn shared(&mut self, crowd: &mut Crowd) -> Step {
+        if self.yields >= YIELDS_MAX || self.useless > 2 * crowd.co_residents + 2 {
+            return Step::Sleep;
+        }
+        self.yielding_since = clock::now();
+        Step::Yield
+    }
+
+    /// To be called after the yield that `step` asked for; returns the time.
+    pub fn yielded(&mut self, crowd: &mut Crowd, board: &Board, my_slot: u32) -> Nanos {
+        let now = clock::now();
+        let was_useful = now.since(self.yielding_since) > YIELD_WAS_USEFUL;
+        self.yields += 1;
+        self.useless = if was_useful { 0 } else { self.useless + 1 };
+        let others_are_known = crowd.co_residents > 0;
+        if was_useful && !others_are_known {
+            crowd.foreign_until = now + FOREIGN_FOR;
+        } else if now >= crowd.foreign_until {
+            crowd.foreign_until = Nanos(0);
+        }
+        crowd.look(board, my_slot, now);
+        now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn board_with_neighbour(core: Option<u32>) -> Board {
+        let (board, _) = Board::create(2).unwrap();
+        if let Some(core) = core {
+            board.slot(1).publish_core(core);
+        }
+        board
+    }
+
+    fn steps_until_sleep(crowd: &mut Crowd, board: &Board) -> (u32, u32) {
+        let mut ladder = Ladder::new();
+        let (mut polls, mut yields) = (0, 0);
+        loop {
+            match ladder.step(crowd, board, 0) {
+                Step::Sleep => return (polls, yields),
+                Step::Yield => {
+                    yields += 1;
+                    ladder.yielded(crowd, board, 0);
+                }
+                _ => polls += 1,
+            }
+        }
+    }
+
+    #[test]
+    fn a_process_alone_on_its_core_polls_for_the_cost_of_a_wake_up_and_then_sleeps() {
+        let board = board_with_neighbour(None);
+        let mut crowd = Crowd::new(20_000);
+        let began = clock::now();
+        let (polls, _) = steps_until_sleep(&mut crowd, &board);
+        assert!(clock::now().since(began) >= Nanos::from_ms(19) || crowd.foreign_until > Nanos(0));
+        assert!(polls > POLLS_PER_LOOK);
+    }
+
+    #[test]
+    fn a_process_that_shares_its_core_yields_soon_and_sleeps_when_that_is_of_no_use() {
+        std::thread::spawn(|| {
+            let core = cpu::allowed_cores().unwrap()[0];
+            cpu::pin_to(&[core]).unwrap();
+            let board = board_with_neighbour(Some(core));
+            let mut crowd = Crowd::new(1_000_000);
+            crowd.look(&board, 0, clock::now());
+            assert!(crowd.is_shared());
+            let (polls, yields) = steps_until_sleep(&mut crowd, &board);
+            assert!(polls < POLLS_SHARED, "{polls} polls before the first yield");
+            assert!((1..=YIELDS_MAX).contains(&yields), "{yields} yields");
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_neighbour_on_another_core_is_no_reason_to_yield() {
+        let board = board_with_neighbour(Some(4000));
+        let mut crowd = Crowd::new(30);
+        crowd.look(&board, 0, clock::now());
+        assert!(!crowd.is_shared());
+    }
+}
