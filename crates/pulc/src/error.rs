@@ -1,6 +1,9 @@
 //! Everything that can go wrong at this door, in one enum. Texts say the value, the limit and what to do next.
 
 use pulc_base::Rank;
+use pulc_hal::error::HalError;
+use pulc_handler::{Process, SendFault};
+use std::io::ErrorKind;
 use std::time::Duration;
 
 /// Why a call failed.
@@ -44,4 +47,52 @@ pub enum Error {
     BadSelect,
     #[error("{0}")]
     System(String),
+}
+
+impl From<pulc_handler::Error> for Error {
+    fn from(error: pulc_handler::Error) -> Error {
+        match error {
+            pulc_handler::Error::Forked { parent, child } => Error::Forked { parent, child },
+            other => Error::Attach(other.to_string()),
+        }
+    }
+}
+
+pub(crate) fn no_memory(bytes: usize) -> Error {
+    Error::NoMemory(format!("a message of {bytes} bytes finds no room in this process"))
+}
+
+/// The rank must be one of the job.
+pub(crate) fn check_rank(process: &Process, rank: Rank) -> Result<(), Error> {
+    let size = process.boot().tasks.len() as u32;
+    if rank.0 < size { Ok(()) } else { Err(Error::NoSuchRank { rank, size }) }
+}
+
+/// What a failed send means to the user.
+pub(crate) fn of_send(process: &Process, fault: SendFault) -> Error {
+    match fault {
+        SendFault::NoSuchRank(rank) => Error::NoSuchRank { rank, size: process.boot().tasks.len() as u32 },
+        SendFault::PeerGone(rank, end) => Error::PeerGone { rank, how: end.to_string() },
+        SendFault::TooLong { len, max } => Error::MessageTooLarge { len, max, parameter: "PULC_MESSAGE_MAX_BYTES" },
+        SendFault::Timeout => Error::Timeout,
+        SendFault::SelfFull { .. } => {
+            Error::NoMemory(format!("{fault}; receive some first, or raise PULC_UNEXPECTED_MAX_BYTES"))
+        }
+        other => match process.lock().engine.take_failure() {
+            Some(failure) => of_hal(&failure),
+            None => Error::System(other.to_string()),
+        },
+    }
+}
+
+fn of_hal(error: &HalError) -> Error {
+    let text = error.to_string();
+    match error {
+        // EMFILE and ENFILE have no kind of their own.
+        HalError::System { source, .. } if matches!(source.raw_os_error(), Some(24 | 23)) => {
+            Error::NoDescriptors(format!("{text}; raise the limit (`ulimit -n`)"))
+        }
+        HalError::System { source, .. } if source.kind() == ErrorKind::OutOfMemory => Error::NoMemory(text),
+        _ => Error::System(text),
+    }
 }

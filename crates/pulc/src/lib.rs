@@ -3,8 +3,14 @@
 
 mod address;
 mod error;
+mod header;
 mod machine;
+pub mod params;
 mod port;
+mod receive;
+mod table;
+mod transfers;
+mod waiting;
 
 pub use address::{Address, From, Match};
 pub use error::Error;

@@ -1,12 +1,27 @@
 //! `Pulc`: joining the job, and the view of it as one machine.
 
-use crate::{Error, Mode, Port};
+use crate::table::PortTable;
+use crate::{Error, Mode, Port, params};
+use pulc_base::clock::Nanos;
 use pulc_base::metrics::DeviceCounters;
-use pulc_base::{JobId, NodeId, NodeIndex, Rank};
+use pulc_base::{JobId, NodeId, NodeIndex, Proto, Rank};
+use pulc_handler::Process;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long an aborting process waits to be ended by its keeper.
+const ABORT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// This process's membership in its job. Cheap to clone; all clones share one engine.
 #[derive(Clone)]
-pub struct Pulc {}
+pub struct Pulc {
+    pub(crate) process: &'static Process,
+    /// Counts up whenever a found port may be gone; see [`crate::Address`].
+    pub(crate) epoch: Arc<AtomicU32>,
+    pub(crate) lookup: Nanos,
+    pub(crate) datagram_max: usize,
+}
 
 /// A process of the job.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,35 +61,58 @@ impl Pulc {
     /// [`Error::Attach`] when the keeper cannot be reached, refuses, or speaks another version; [`Error::Forked`] in a fork
     /// of an attached process.
     pub fn attach() -> Result<Pulc, Error> {
-        unimplemented!()
+        static ATTACHED: Mutex<Option<Pulc>> = Mutex::new(None);
+        let mut attached = ATTACHED.lock().unwrap_or_else(PoisonError::into_inner);
+        let process = Process::attach()?;
+        if let Some(pulc) = &*attached {
+            return Ok(pulc.clone());
+        }
+        let mut guard = process.lock();
+        let limits = *guard.engine.limits();
+        let epoch = Arc::new(AtomicU32::new(0));
+        let mut table = PortTable::default();
+        table.epoch = Arc::clone(&epoch);
+        table.others_alive = process.boot().tasks.len() - 1;
+        table.budget = limits.unexpected_max_bytes;
+        table.backlog_max = params::DATAGRAM_BACKLOG_BYTES.read().value;
+        table.ports_max = params::PORTS_MAX.read().value as usize;
+        guard.engine.register(Proto::PORT, Box::new(table))?;
+        drop(guard);
+        let lookup = Nanos::from_ms(params::PORT_LOOKUP_MS.read().value);
+        let datagram_max = params::DATAGRAM_MAX_BYTES.read().value as usize;
+        let pulc = Pulc { process, epoch, lookup, datagram_max };
+        *attached = Some(pulc.clone());
+        Ok(pulc)
     }
 
     pub fn rank(&self) -> Rank {
-        unimplemented!()
+        self.process.rank()
     }
 
     /// Number of processes of the job.
     pub fn size(&self) -> u32 {
-        unimplemented!()
+        self.process.boot().tasks.len() as u32
     }
 
     /// The node this process runs on, as an index into [`Pulc::nodes`].
     pub fn node(&self) -> NodeIndex {
-        unimplemented!()
+        self.process.node()
     }
 
     pub fn job(&self) -> JobId {
-        unimplemented!()
+        self.process.boot().job
     }
 
     /// All processes of the job, by rank.
     pub fn tasks(&self) -> Vec<Task> {
-        unimplemented!()
+        let tasks = (0..).map(Rank).zip(&self.process.boot().tasks);
+        tasks.map(|(rank, task)| Task { rank, node: NodeIndex(task.node) }).collect()
     }
 
     /// All nodes of the job, by index.
     pub fn nodes(&self) -> Vec<Node> {
-        unimplemented!()
+        let nodes = (0..).map(NodeIndex).zip(&self.process.boot().nodes);
+        nodes.map(|(index, node)| Node { index, id: node.id, name: node.name.clone() }).collect()
     }
 
     /// Opens an ordered port.
@@ -87,12 +125,44 @@ impl Pulc {
 
     /// Opens a port in either mode.
     pub fn open_port_with(&self, name: &str, mode: Mode) -> Result<Port, Error> {
-        let _ = (name, mode);
-        unimplemented!()
+        Port::open(self, name, mode)
     }
 
     /// What each device has moved so far.
     pub fn counters(&self) -> Vec<Counters> {
-        unimplemented!()
+        if self.process.check_fork().is_err() {
+            return Vec::new();
+        }
+        let reports = self.process.lock().engine.report();
+        let counters = reports.into_iter().map(|report| Counters {
+            device: report.device,
+            messages_sent: report.tally.messages_sent,
+            messages_received: report.tally.messages_received,
+            bytes_sent: report.tally.bytes_sent,
+            bytes_received: report.tally.bytes_received,
+            frames: report.frames,
+        });
+        counters.collect()
+    }
+
+    /// Ends the whole job: all its processes are killed, `code` is its exit status, and `text` is shown to the user. A process
+    /// that was started by hand only ends itself.
+    pub fn abort(&self, code: u8, text: &str) -> ! {
+        let told = self.process.check_fork().is_ok() && self.process.lock().engine.abort(code, text);
+        if told {
+            // The keeper ends this process too; should it not, it ends by itself.
+            std::thread::sleep(ABORT_PATIENCE);
+        } else {
+            pulc_base::log!(Error, "pulc", "aborted: {text}");
+        }
+        std::process::exit(i32::from(code));
+    }
+
+    /// Waits until everything sent to other nodes has arrived there, at most for the time PULC_LINGER_MS. Done by itself when
+    /// the process ends.
+    pub fn flush(&self) {
+        if self.process.check_fork().is_ok() {
+            self.process.linger();
+        }
     }
 }

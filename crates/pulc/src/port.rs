@@ -1,7 +1,14 @@
 //! Ports: named places that messages are sent to and received from.
 
-use crate::{Address, Error, From, Match};
-use pulc_base::Rank;
+use crate::header::{Header, Kind};
+use crate::receive::{self, Into, Patience};
+use crate::table::{NAME_MAX, NotOpened, PortTable};
+use crate::{Address, Error, From, Match, Pulc, error};
+use pulc_base::clock::{self, Nanos};
+use pulc_base::{Proto, Rank};
+use pulc_handler::matching::Pattern;
+use pulc_handler::{Hand, Waited, Watch};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How messages sent *from* a port travel, and what happens to those that nobody receives.
@@ -14,7 +21,14 @@ pub enum Mode {
 }
 
 /// An open port. Closed when dropped. May be shared between threads.
-pub struct Port {}
+pub struct Port {
+    pulc: Pulc,
+    number: u32,
+    name: String,
+    mode: Mode,
+    /// Datagrams sent from here that found no room on the way.
+    dropped_sends: AtomicU64,
+}
 
 /// What arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,8 +40,29 @@ pub struct Envelope {
 }
 
 impl Port {
+    pub(crate) fn open(pulc: &Pulc, name: &str, mode: Mode) -> Result<Port, Error> {
+        check_name(name)?;
+        pulc.process.check_fork()?;
+        let mut guard = pulc.process.lock();
+        let (table, outbox) = guard.engine.handler_and_outbox::<PortTable>(Proto::PORT).expect("registered by attach");
+        let limit = table.ports_max;
+        let number = table.open(name, outbox).map_err(|why| match why {
+            NotOpened::NameTaken => Error::NameTaken { name: name.to_owned() },
+            NotOpened::TooMany => Error::TooManyPorts { limit },
+        })?;
+        // Those who wait for this name are told at once.
+        pulc.process.poll(&mut guard, &mut Hand::empty());
+        drop(guard);
+        let dropped_sends = AtomicU64::new(0);
+        Ok(Port { pulc: pulc.clone(), number, name: name.to_owned(), mode, dropped_sends })
+    }
+
     pub fn name(&self) -> &str {
-        unimplemented!()
+        &self.name
+    }
+
+    pub fn mode(&self) -> Mode {
+        self.mode
     }
 
     /// Sends one message. The bytes are free to reuse on return.
@@ -37,21 +72,101 @@ impl Port {
     ///
     /// # Errors
     /// [`Error::UnknownPort`], [`Error::PeerGone`], [`Error::MessageTooLarge`], [`Error::NoSuchRank`].
+    #[inline]
     pub fn send(&self, to: &Address, tag: u64, bytes: &[u8]) -> Result<(), Error> {
-        let _ = (to, tag, bytes);
-        unimplemented!()
+        self.send_until(to, tag, bytes, None)
+    }
+
+    /// As [`Port::send`], but gives up with [`Error::Timeout`] when the receiver has granted no room within `timeout`. Then
+    /// nothing of the message arrives.
+    pub fn send_timeout(&self, to: &Address, tag: u64, bytes: &[u8], timeout: Duration) -> Result<(), Error> {
+        self.send_until(to, tag, bytes, Some(clock::now() + Nanos::from(timeout)))
+    }
+
+    #[inline]
+    fn send_until(&self, to: &Address, tag: u64, bytes: &[u8], deadline: Option<Nanos>) -> Result<(), Error> {
+        let process = self.pulc.process;
+        process.check_fork()?;
+        let port = match to.number(self.pulc.epoch.load(Ordering::Relaxed)) {
+            Some(number) => number,
+            None => self.find(to, deadline)?,
+        };
+        if self.mode == Mode::Datagram {
+            return self.send_datagram(to, port, tag, bytes);
+        }
+        let header = Header { port, kind: Kind::Data, tag }.encode();
+        process.send(to.rank(), Proto::PORT, &header, bytes, deadline).map_err(|fault| error::of_send(process, fault))
+    }
+
+    fn send_datagram(&self, to: &Address, port: u32, tag: u64, bytes: &[u8]) -> Result<(), Error> {
+        let (len, max) = (bytes.len(), self.pulc.datagram_max);
+        if len > max {
+            return Err(Error::MessageTooLarge { len, max, parameter: "PULC_DATAGRAM_MAX_BYTES" });
+        }
+        let header = Header { port, kind: Kind::Datagram, tag }.encode();
+        let process = self.pulc.process;
+        let sent = process.send_or_drop(to.rank(), Proto::PORT, &header, bytes);
+        if !sent.map_err(|fault| error::of_send(process, fault))? {
+            self.dropped_sends.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Finds the number of a port, asking its process if need be.
+    #[cold]
+    fn find(&self, to: &Address, deadline: Option<Nanos>) -> Result<u32, Error> {
+        let process = self.pulc.process;
+        let dst = to.rank();
+        error::check_rank(process, dst)?;
+        check_name(to.name())?;
+        let mut guard = process.lock();
+        let epoch = self.pulc.epoch.load(Ordering::Relaxed);
+        let (table, outbox) = guard.engine.handler_and_outbox::<PortTable>(Proto::PORT).expect("registered by attach");
+        let key = (dst, to.shared_name().clone());
+        if let Some(number) = table.known.get(&key) {
+            to.remember(*number, epoch);
+            return Ok(*number);
+        }
+        let question = table.ask(dst, to.name(), outbox);
+        let lookup = clock::now() + self.pulc.lookup;
+        let until = deadline.map_or(lookup, |deadline| deadline.min(lookup));
+        let (waited, mut guard) =
+            process.wait(guard, &mut Hand::empty(), Some(until), Watch::News, |engine, _| match engine.end_of(dst) {
+                Some(end) => Some(Err(Error::PeerGone { rank: dst, how: end.to_string() })),
+                None => {
+                    let table = engine.handler::<PortTable>(Proto::PORT)?;
+                    table.answers.get(&question).copied().map(Ok)
+                }
+            });
+        let table = guard.engine.handler::<PortTable>(Proto::PORT).expect("registered by attach");
+        table.forget_question(question);
+        match waited {
+            Waited::Ready(result) => {
+                let number = result?;
+                table.known.insert(key, number);
+                to.remember(number, epoch);
+                Ok(number)
+            }
+            Waited::Timeout if until < lookup => Err(Error::Timeout),
+            Waited::Timeout => Err(Error::UnknownPort {
+                rank: dst,
+                name: to.name().to_owned(),
+                waited: self.pulc.lookup.as_duration(),
+            }),
+        }
     }
 
     /// Waits for a message and copies it into `buffer`.
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] (the message is kept), [`Error::PeerGone`] when only dead ranks could still satisfy it.
+    #[inline]
     pub fn recv(&self, from: From, tag: Match, buffer: &mut [u8]) -> Result<Envelope, Error> {
-        let _ = (from, tag, buffer);
-        unimplemented!()
+        self.receive(from, tag, Into::Buffer(buffer), Patience::Endless)?.ok_or(Error::Timeout)
     }
 
-    /// As [`Port::recv`], but gives up after `timeout` with [`Error::Timeout`].
+    /// As [`Port::recv`], but gives up after `timeout` with [`Error::Timeout`]. A message that has begun to arrive by then is
+    /// still received.
     pub fn recv_timeout(
         &self,
         from: From,
@@ -59,31 +174,64 @@ impl Port {
         buffer: &mut [u8],
         timeout: Duration,
     ) -> Result<Envelope, Error> {
-        let _ = (from, tag, buffer, timeout);
-        unimplemented!()
+        self.receive(from, tag, Into::Buffer(buffer), until(timeout))?.ok_or(Error::Timeout)
     }
 
     /// As [`Port::recv`] without waiting: `None` when nothing is there.
     pub fn try_recv(&self, from: From, tag: Match, buffer: &mut [u8]) -> Result<Option<Envelope>, Error> {
-        let _ = (from, tag, buffer);
-        unimplemented!()
+        self.receive(from, tag, Into::Buffer(buffer), Patience::None)
     }
 
     /// Receives a message of any size.
     pub fn recv_vec(&self, from: From, tag: Match) -> Result<(Envelope, Vec<u8>), Error> {
-        let _ = (from, tag);
-        unimplemented!()
+        let mut bytes = Vec::new();
+        let envelope = self.receive(from, tag, Into::Vec(&mut bytes), Patience::Endless)?.ok_or(Error::Timeout)?;
+        Ok((envelope, bytes))
     }
 
     /// As [`Port::recv_vec`], but gives up after `timeout` with [`Error::Timeout`].
     pub fn recv_vec_timeout(&self, from: From, tag: Match, timeout: Duration) -> Result<(Envelope, Vec<u8>), Error> {
-        let _ = (from, tag, timeout);
-        unimplemented!()
+        let mut bytes = Vec::new();
+        let envelope = self.receive(from, tag, Into::Vec(&mut bytes), until(timeout))?.ok_or(Error::Timeout)?;
+        Ok((envelope, bytes))
     }
 
-    /// Messages dropped here because they found no room (datagram mode).
+    #[inline]
+    fn receive(&self, from: From, tag: Match, into: Into<'_>, patience: Patience) -> Result<Option<Envelope>, Error> {
+        let src = match from {
+            From::Any => None,
+            From::Rank(rank) => Some(rank.0),
+        };
+        let tag = match tag {
+            Match::Any => None,
+            Match::Tag(tag) => Some(tag),
+        };
+        receive::receive(self.pulc.process, self.number, Pattern { src, tag }, into, patience)
+    }
+
+    /// Datagrams dropped here because they found no room, on arrival or when they were to be sent.
     pub fn dropped(&self) -> u64 {
-        unimplemented!()
+        let sends = self.dropped_sends.load(Ordering::Relaxed);
+        if self.pulc.process.check_fork().is_err() {
+            return sends;
+        }
+        let mut guard = self.pulc.process.lock();
+        let table = guard.engine.handler::<PortTable>(Proto::PORT).expect("registered by attach");
+        sends + table.port(self.number).map_or(0, |port| port.dropped)
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        if self.pulc.process.check_fork().is_err() {
+            return;
+        }
+        let mut guard = self.pulc.process.lock();
+        let (table, outbox) = guard.engine.handler_and_outbox::<PortTable>(Proto::PORT).expect("registered by attach");
+        for (src, cost) in table.close(self.number, outbox) {
+            guard.engine.release(src, cost);
+        }
+        self.pulc.process.poll(&mut guard, &mut Hand::empty());
     }
 }
 
@@ -92,6 +240,34 @@ impl Port {
 /// # Errors
 /// [`Error::Timeout`], [`Error::BadSelect`], [`Error::PeerGone`] when all other ranks are gone and nothing is left.
 pub fn select(ports: &[&Port], timeout: Option<Duration>) -> Result<usize, Error> {
-    let _ = (ports, timeout);
-    unimplemented!()
+    let process = ports.first().ok_or(Error::BadSelect)?.pulc.process;
+    process.check_fork()?;
+    let deadline = timeout.map(|timeout| clock::now() + Nanos::from(timeout));
+    let guard = process.lock();
+    let (waited, _guard) = process.wait(guard, &mut Hand::empty(), deadline, Watch::News, |engine, _| {
+        let table = engine.handler::<PortTable>(Proto::PORT)?;
+        let ready = ports.iter().position(|port| table.port(port.number).is_some_and(|port| port.queue.kept_len() > 0));
+        match (ready, table.last_end) {
+            (Some(index), _) => Some(Ok(index)),
+            (None, Some((rank, end))) if table.others_alive == 0 => {
+                Some(Err(Error::PeerGone { rank, how: end.to_string() }))
+            }
+            _ => None,
+        }
+    });
+    match waited {
+        Waited::Ready(result) => result,
+        Waited::Timeout => Err(Error::Timeout),
+    }
+}
+
+fn until(timeout: Duration) -> Patience {
+    Patience::Until(clock::now() + Nanos::from(timeout))
+}
+
+fn check_name(name: &str) -> Result<(), Error> {
+    if name.is_empty() || name.len() > NAME_MAX {
+        return Err(Error::BadName { len: name.len(), max: NAME_MAX });
+    }
+    Ok(())
 }

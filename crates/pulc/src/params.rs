@@ -1,0 +1,33 @@
+//! This crate's rows of the parameter table.
+
+use pulc_base::param::Param;
+
+pub static PORT_LOOKUP_MS: Param = Param {
+    name: "port_lookup_ms",
+    default: 10_000,
+    min: 1,
+    max: 86_400_000,
+    text: "how long a send waits for the receiver to open a port of that name",
+};
+
+pub static PORTS_MAX: Param =
+    Param { name: "ports_max", default: 4096, min: 1, max: 65_535, text: "ports one process may have open" };
+
+pub static DATAGRAM_MAX_BYTES: Param = Param {
+    name: "datagram_max_bytes",
+    default: 32 << 10,
+    min: 64,
+    max: 32 << 10,
+    text: "longest message in datagram mode",
+};
+
+pub static DATAGRAM_BACKLOG_BYTES: Param = Param {
+    name: "datagram_backlog_bytes",
+    default: 1 << 20,
+    min: 0,
+    max: 1 << 40,
+    text: "datagrams a port keeps until they are received; more are dropped and counted",
+};
+
+/// All of them.
+pub static PARAMS: &[&Param] = &[&PORT_LOOKUP_MS, &PORTS_MAX, &DATAGRAM_MAX_BYTES, &DATAGRAM_BACKLOG_BYTES];

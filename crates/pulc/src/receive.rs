@@ -1,0 +1,303 @@
+//! One receive from beginning to end: take what was kept, or post and wait. Called by `port`; holds the engine's lock except
+//! while it sleeps.
+
+use crate::header::HEADER_BYTES;
+use crate::port::Envelope;
+use crate::table::{Kept, PortState, PortTable, Posted};
+use crate::transfers::Goal;
+use crate::waiting::{Place, Receive, Ticket};
+use crate::{Error, error};
+use pulc_base::clock::Nanos;
+use pulc_base::{Proto, Rank};
+use pulc_handler::matching::{Entry, Pattern};
+use pulc_handler::{Engine, Guard, Hand, MESSAGE_COST, Process, Waited, Watch};
+
+const _: () = assert!(HEADER_BYTES <= 32, "the handler takes protocol headers of 32 bytes");
+
+/// Where a message shall go.
+pub(crate) enum Into<'a> {
+    Buffer(&'a mut [u8]),
+    /// A vector of its length.
+    Vec(&'a mut Vec<u8>),
+}
+
+impl Into<'_> {
+    fn capacity(&self) -> usize {
+        match self {
+            Into::Buffer(buffer) => buffer.len(),
+            Into::Vec(_) => usize::MAX,
+        }
+    }
+}
+
+/// How long to wait.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    None,
+    Until(Nanos),
+    Endless,
+}
+
+/// What a look at the kept messages found.
+enum Found {
+    Done(Envelope),
+    /// It is on its way here; wait for the ticket.
+    OnItsWay(Ticket),
+    /// A message is there but not complete, and the caller does not wait.
+    NotYet,
+    Nothing,
+}
+
+/// Receives one message. `Ok(None)`: nothing there and no patience.
+pub(crate) fn receive(
+    process: &'static Process,
+    port: u32,
+    pattern: Pattern,
+    mut into: Into<'_>,
+    patience: Patience,
+) -> Result<Option<Envelope>, Error> {
+    process.check_fork()?;
+    if let Some(src) = pattern.src {
+        error::check_rank(process, Rank(src))?;
+    }
+    let mut guard = process.lock();
+    let mut polled = false;
+    loop {
+        match take_kept(&mut guard.engine, port, pattern, &mut into, patience)? {
+            Found::Done(envelope) => return Ok(Some(envelope)),
+            Found::OnItsWay(ticket) => {
+                let (outcome, next) = wait_for(process, guard, ticket, &mut into, Patience::Endless);
+                guard = next;
+                if let Some(envelope) = outcome? {
+                    return Ok(Some(envelope));
+                }
+            }
+            Found::Nothing | Found::NotYet if patience == Patience::None => {
+                if polled {
+                    return Ok(None);
+                }
+                process.poll(&mut guard, &mut Hand::empty());
+                polled = true;
+            }
+            Found::Nothing | Found::NotYet => {
+                let ticket = post(&mut guard.engine, port, pattern, into.capacity())?;
+                let (outcome, next) = wait_for(process, guard, ticket, &mut into, patience);
+                guard = next;
+                if let Some(envelope) = outcome? {
+                    return Ok(Some(envelope));
+                }
+            }
+        }
+    }
+}
+
+fn table(engine: &mut Engine) -> &mut PortTable {
+    engine.handler::<PortTable>(Proto::PORT).expect("the machine registers this handler before it opens a port")
+}
+
+fn state(table: &mut PortTable, port: u32) -> &mut PortState {
+    table.port(port).expect("a port is closed only when it is dropped, and here it is borrowed")
+}
+
+/// Looks for a kept message and takes it.
+#[inline]
+fn take_kept(
+    engine: &mut Engine,
+    number: u32,
+    pattern: Pattern,
+    into: &mut Into<'_>,
+    patience: Patience,
+) -> Result<Found, Error> {
+    let port = state(table(engine), number);
+    let Some(entry) = port.queue.find(pattern) else { return Ok(Found::Nothing) };
+    take_found(engine, number, entry, into, patience)
+}
+
+fn take_found(
+    engine: &mut Engine,
+    number: u32,
+    entry: Entry,
+    into: &mut Into<'_>,
+    patience: Patience,
+) -> Result<Found, Error> {
+    const HERE: &str = "the entry was found a moment ago under the same lock";
+    let (table, outbox) = engine.handler_and_outbox::<PortTable>(Proto::PORT).expect("see `table`");
+    let port = state(table, number);
+    let (src, tag) = port.queue.envelope(entry).expect(HERE);
+    let src = Rank(src);
+    let kept = port.queue.kept(entry).expect(HERE);
+    let len = kept.len();
+    if len > into.capacity() {
+        return Err(Error::BufferTooSmall { needed: len, len: into.capacity() });
+    }
+    let envelope = Envelope { src, tag, len };
+    let complete = matches!(kept, Kept::Small { .. } | Kept::Whole { .. } | Kept::Coming { done: true, .. });
+    if !complete && patience == Patience::None {
+        // Whoever asks again and again gets it once it is here.
+        table.fetch_held(number, entry, outbox);
+        return Ok(Found::NotYet);
+    }
+    let store_all = matches!(into, Into::Vec(_));
+    let (cost, asked) = match port.queue.take(entry).expect(HERE) {
+        Kept::Small { bytes, len, cost } => {
+            match into {
+                Into::Buffer(buffer) => buffer[..usize::from(len)].copy_from_slice(&bytes[..usize::from(len)]),
+                Into::Vec(vec) => **vec = bytes[..usize::from(len)].to_vec(),
+            }
+            (cost, 0)
+        }
+        Kept::Whole { bytes, cost } => {
+            hand_over(bytes, into);
+            (cost, 0)
+        }
+        Kept::Coming { bytes, cost, asked, done: true, .. } => {
+            hand_over(bytes, into);
+            (cost, asked)
+        }
+        Kept::Coming { bytes, total, asked, transfer, .. } => {
+            let place = Place::with(bytes, store_all);
+            let ticket = table.receives.add(Receive::Coming { src, tag, total, place, done: false });
+            table.transfers.redirect(transfer, Goal::Receive(ticket));
+            table.budget += asked;
+            return Ok(Found::OnItsWay(ticket));
+        }
+        Kept::Asked { total, transfer, id } => {
+            let mut place = Place::new(store_all);
+            if !place.reserve(total) {
+                port.queue.keep(src.0, tag, Kept::Asked { total, transfer, id });
+                return Err(error::no_memory(total));
+            }
+            let ticket = table.receives.add(Receive::Coming { src, tag, total, place, done: false });
+            table.transfers.redirect(transfer, Goal::Receive(ticket));
+            outbox.grant(id);
+            return Ok(Found::OnItsWay(ticket));
+        }
+    };
+    if cost == 0 && asked == 0 {
+        port.backlog = port.backlog.saturating_sub(len as u64 + MESSAGE_COST);
+    }
+    table.budget += asked;
+    engine.release(src, cost);
+    Ok(Found::Done(envelope))
+}
+
+fn hand_over(bytes: Vec<u8>, into: &mut Into<'_>) {
+    match into {
+        Into::Buffer(buffer) => buffer[..bytes.len()].copy_from_slice(&bytes),
+        Into::Vec(vec) => **vec = bytes,
+    }
+}
+
+/// Posts a receive, unless nothing could ever satisfy it.
+#[inline]
+fn post(engine: &mut Engine, number: u32, pattern: Pattern, capacity: usize) -> Result<Ticket, Error> {
+    if let Some(end) = pattern.src.and_then(|src| engine.end_of(Rank(src))) {
+        return Err(Error::PeerGone { rank: Rank(pattern.src.unwrap_or_default()), how: end.to_string() });
+    }
+    let table = table(engine);
+    if pattern.src.is_none()
+        && table.others_alive == 0
+        && let Some((rank, end)) = table.last_end
+    {
+        return Err(Error::PeerGone { rank, how: end.to_string() });
+    }
+    let ticket = table.receives.add(Receive::Waiting);
+    state(table, number).queue.post(pattern, Posted { ticket, capacity });
+    Ok(ticket)
+}
+
+/// Waits for a receive. `Ok(None)`: look at the kept messages again.
+fn wait_for<'p>(
+    process: &'p Process,
+    guard: Guard<'p>,
+    ticket: Ticket,
+    into: &mut Into<'_>,
+    patience: Patience,
+) -> (Result<Option<Envelope>, Error>, Guard<'p>) {
+    let deadline = match patience {
+        Patience::Until(deadline) => Some(deadline),
+        _ => None,
+    };
+    let mut vec = Vec::new();
+    let mut hand = match into {
+        Into::Buffer(buffer) => Hand::new(ticket.0, buffer),
+        Into::Vec(_) => Hand::empty(),
+    };
+    let (mut waited, mut guard) =
+        process.wait(guard, &mut hand, deadline, Watch::News, |engine, hand| look(engine, hand, ticket, &mut vec));
+    if matches!(waited, Waited::Timeout) {
+        if give_up(&mut guard.engine, ticket) {
+            return (Err(Error::Timeout), guard);
+        }
+        // Its message has begun to arrive: its sender is sending at this moment.
+        (waited, guard) =
+            process.wait(guard, &mut hand, None, Watch::News, |engine, hand| look(engine, hand, ticket, &mut vec));
+    }
+    let result = match waited {
+        Waited::Ready(result) => result,
+        Waited::Timeout => Err(Error::Timeout),
+    };
+    if let (Ok(Some(_)), Into::Vec(out)) = (&result, into) {
+        **out = vec;
+    }
+    (result, guard)
+}
+
+/// What has become of a receive: `None`, nothing yet.
+#[inline]
+fn look(
+    engine: &mut Engine,
+    hand: &mut Hand<'_>,
+    ticket: Ticket,
+    vec: &mut Vec<u8>,
+) -> Option<Result<Option<Envelope>, Error>> {
+    let table = table(engine);
+    if let Some((src, tag, len)) = hand.landed {
+        table.receives.remove(ticket);
+        return Some(Ok(Some(Envelope { src, tag, len })));
+    }
+    match table.receives.of(ticket)? {
+        Receive::Waiting => return None,
+        Receive::Coming { place, done, .. } => {
+            if let Some(buffer) = hand.buffer_of(ticket.0) {
+                place.fetch(buffer);
+            }
+            if !*done {
+                return None;
+            }
+        }
+        _ => {}
+    }
+    let result = match table.receives.remove(ticket)? {
+        Receive::Whole { src, tag, bytes } => {
+            let envelope = Envelope { src, tag, len: bytes.len() };
+            match hand.buffer_of(ticket.0) {
+                Some(buffer) => buffer[..bytes.len()].copy_from_slice(&bytes),
+                None => *vec = bytes,
+            }
+            Ok(Some(envelope))
+        }
+        Receive::Coming { src, tag, total, place, .. } => {
+            if hand.buffer_of(ticket.0).is_none() {
+                *vec = place.into_stored();
+            }
+            Ok(Some(Envelope { src, tag, len: total }))
+        }
+        Receive::TooSmall { needed } => Err(Error::BufferTooSmall { needed, len: hand.buffer().len() }),
+        Receive::NoMemory { needed } => Err(error::no_memory(needed)),
+        Receive::Hopeless { rank, end } => Err(Error::PeerGone { rank, how: end.to_string() }),
+        Receive::Again | Receive::Waiting => Ok(None),
+    };
+    Some(result)
+}
+
+/// Takes a receive back; false when its message has begun to arrive.
+fn give_up(engine: &mut Engine, ticket: Ticket) -> bool {
+    let table = table(engine);
+    if !matches!(table.receives.of(ticket), Some(Receive::Waiting)) {
+        return false;
+    }
+    table.receives.remove(ticket);
+    table.unpost(ticket);
+    true
+}
