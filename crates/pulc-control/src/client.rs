@@ -8,6 +8,10 @@ use std::io::{BufReader, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// For a psid to answer the first message.
+const GREETING: Duration = Duration::from_secs(20);
 
 /// Environment variable that picks one of several daemons of a user on one machine.
 pub const ENV_INSTANCE: &str = "PULC_INSTANCE";
@@ -47,8 +51,7 @@ impl Client {
     pub fn new(stream: UnixStream) -> Result<Client, FrameError> {
         let sender = ClientSender { stream: Arc::new(Mutex::new(stream.try_clone()?)) };
         let mut client = Client { reader: BufReader::new(stream), sender, node: NodeId([0; 16]) };
-        client.sender.send(&Request::Hello { version: PROTOCOL_VERSION })?;
-        match client.next()? {
+        match client.ask(&Request::Hello { version: PROTOCOL_VERSION }, GREETING)? {
             Reply::Welcome { node, .. } => client.node = node,
             Reply::Refused { why } => return Err(FrameError::Io(std::io::Error::other(why))),
             _ => return Err(FrameError::Malformed { len: 0 }),
@@ -75,6 +78,14 @@ impl Client {
     /// Until one comes or the daemon closes the connection.
     pub fn next(&mut self) -> Result<Reply, FrameError> {
         frame::read(&mut self.reader)
+    }
+
+    /// One request, one reply, waiting for it no longer than `timeout`.
+    pub fn ask(&mut self, request: &Request, timeout: Duration) -> Result<Reply, FrameError> {
+        self.reader.get_ref().set_read_timeout(Some(timeout))?;
+        let reply = self.call(request);
+        self.reader.get_ref().set_read_timeout(None)?;
+        reply
     }
 
     /// One request, one reply.

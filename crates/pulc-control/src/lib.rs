@@ -5,6 +5,7 @@ pub mod client;
 pub mod frame;
 pub mod message;
 pub mod node;
+pub mod place;
 
 pub use client::{Client, ClientSender, socket_name};
 pub use frame::{FRAME_MAX, FrameError};

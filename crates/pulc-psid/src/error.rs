@@ -39,6 +39,30 @@ pub enum Error {
     BadState { path: PathBuf, why: String },
     #[error("unusable identity: {what}")]
     BadIdentity { what: String },
+    #[error("a daemon is up here already (pid {pid}); `pulc nodes` shows its cluster, `pulc down` stops it")]
+    AlreadyUp { pid: u32 },
+    #[error("no daemon is up here; start one with `pulc up` or `pulc join TOKEN`")]
+    NotUp,
+    #[error("{}: no node is kept there; start with `pulc up` or `pulc join TOKEN`", path.display())]
+    NoIdentity { path: PathBuf },
+    #[error(
+        "this node belongs to cluster {ours}, the token to another one; `pulc join --replace TOKEN` forgets the old one"
+    )]
+    OtherCluster { ours: String },
+    #[error(
+        "this node did not found its cluster and has no authority to admit others; ask on the node where `pulc up` was said first"
+    )]
+    NotFounder,
+    #[error("the daemon did not start: {why}")]
+    NotStarted { why: String, code: u8 },
+    #[error("the daemon refuses: {why}")]
+    DaemonRefused { why: String },
+    #[error("the daemon does not answer: {why}; see daemon.log in its state directory")]
+    DaemonSilent { why: String },
+    #[error(
+        "the daemon (pid {pid}) is still there after {seconds} s; see daemon.log in its state directory, or end it with kill -9"
+    )]
+    DaemonStays { pid: u32, seconds: u64 },
     #[error("the system gives no random numbers")]
     NoRandomness,
     #[error("certificate: {0}")]
@@ -51,6 +75,21 @@ impl Error {
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
         let what = what.into();
         move |source| Error::Io { what, source }
+    }
+
+    /// Exit status by which a script can tell the refusals apart.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Error::AlreadyUp { .. } => 10,
+            Error::NotUp => 11,
+            Error::AddressInUse { .. } => 12,
+            Error::BadToken { .. } | Error::JoinRefused { .. } => 13,
+            Error::WrongVersion { .. } => 14,
+            Error::Unreachable { .. } => 15,
+            Error::OtherCluster { .. } | Error::NotFounder => 16,
+            Error::NotStarted { code, .. } => *code,
+            _ => 1,
+        }
     }
 
     pub(crate) fn certificate(source: rcgen::Error) -> Error {

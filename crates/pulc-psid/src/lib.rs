@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+pub mod daemon;
 pub mod error;
 pub mod identity;
 pub mod jobs;

@@ -12,4 +12,6 @@ pub enum PeerMsg {
     ProbeAnswer(u64),
     /// Launch, stdio, signals and exits of jobs.
     Job(JobMsg),
+    /// The whole cluster goes down: end this node's jobs and stop.
+    GoDown,
 }

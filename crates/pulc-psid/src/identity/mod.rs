@@ -5,7 +5,7 @@
 mod store;
 mod token;
 
-pub use store::{Settings, StateDir};
+pub use store::{DaemonLock, Settings, StateDir};
 pub use token::{Token, TokenEntry};
 
 use crate::error::Error;
@@ -50,6 +50,11 @@ impl ClusterCa {
 
     pub fn certificate(&self) -> &CertificateDer<'static> {
         &self.certificate
+    }
+
+    /// Which cluster this is the authority of.
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(&self.certificate)
     }
 
     pub(crate) fn key_der(&self) -> &[u8] {

@@ -80,6 +80,17 @@ impl StateDir {
         Ok(self.lock()?.is_none())
     }
 
+    /// Writes down which process is the daemon, for people; the lock is what counts.
+    pub(crate) fn keep_daemon_pid(&self) -> Result<(), Error> {
+        self.write("pid", std::process::id().to_string().as_bytes())
+    }
+
+    /// The process that runs or last ran as the daemon of this directory; 0 if unknown.
+    pub fn daemon_pid(&self) -> u32 {
+        let text = self.read("pid").ok().flatten().unwrap_or_default();
+        String::from_utf8_lossy(&text).parse().unwrap_or(0)
+    }
+
     fn flock(&self, name: &str, how: FlockOperation) -> Result<Option<OwnedFd>, Error> {
         let path = self.0.join(name);
         let failed = |e: rustix::io::Errno| Error::io(format!("cannot lock {}", path.display()))(e.into());

@@ -172,6 +172,14 @@ pub fn advertised(bound: SocketAddr) -> Vec<SocketAddr> {
     limit_addresses(usable.map(|ip| SocketAddr::new(ip, bound.port())).collect())
 }
 
+/// Whether a daemon could listen there now.
+///
+/// # Errors
+/// [`Error::AddressInUse`], or that the address is not one of this host.
+pub fn check_free(address: SocketAddr) -> Result<(), Error> {
+    bind(address).map(drop)
+}
+
 fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
     TcpListener::bind(address).map_err(|error| match error.kind() {
         std::io::ErrorKind::AddrInUse => Error::AddressInUse { address },

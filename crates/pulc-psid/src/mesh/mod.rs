@@ -15,7 +15,7 @@ mod tests;
 mod tls;
 mod wire;
 
-pub use config::{DEFAULT_PORT, MeshConfig, PARAMS};
+pub use config::{DEFAULT_PORT, MeshConfig, PARAMS, check_free};
 pub use join::{Joined, join};
 
 use crate::error::Error;

@@ -1,0 +1,155 @@
+//! The daemon's life: `pulc up` and `pulc join` start it in the background ([`start`]), [`main`] is what then runs, and it ends by
+//! `pulc down`, SIGTERM, or violence. One daemon per state directory, guarded by a lock that the kernel frees whatever happens. Nothing
+//! of it lies in the file system but the state directory: clients come over an abstract socket.
+
+mod clients;
+mod start;
+
+pub use start::{Admission, Start, Started, client, down, join, nodes, start, token};
+
+use crate::error::Error;
+use crate::identity::{DaemonLock, StateDir};
+use crate::mesh::{Mesh, MeshConfig, MeshEvent};
+use crate::peer_message::PeerMsg;
+use clients::Clients;
+use pulc_base::{NodeId, log};
+use pulc_control::place::Place;
+use std::io::Write as _;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::process::ExitCode;
+use std::sync::Arc;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+
+/// Events that may wait for the daemon before the mesh holds the peers back.
+const EVENTS: usize = 1024;
+
+/// First word of the only line a daemon writes to its standard output.
+const READY: &str = "ready";
+
+/// The whole life of a daemon. Its standard output is a pipe to whoever starts it, closed when it is ready.
+pub fn main(place: &Place) -> ExitCode {
+    // Away from the terminal of whoever started us. Fails only for a process-group leader: someone runs it by hand.
+    let _ = rustix::process::setsid();
+    match Daemon::prepare(place).and_then(|daemon| daemon.run()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            log!(Error, "psid", "{error}");
+            // Whoever starts us may have gone.
+            let _ = writeln!(std::io::stdout(), "{error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+struct Daemon {
+    state: StateDir,
+    config: MeshConfig,
+    clients: UnixListener,
+    _lock: DaemonLock,
+}
+
+impl Daemon {
+    /// Everything that can be refused.
+    fn prepare(place: &Place) -> Result<Daemon, Error> {
+        let state = StateDir::open(&place.state_dir)?;
+        let lock = state.lock()?.ok_or_else(|| Error::AlreadyUp { pid: state.daemon_pid() })?;
+        let missing = || Error::NoIdentity { path: state.path().to_owned() };
+        let identity = state.identity()?.ok_or_else(missing)?;
+        let settings = state.settings()?.ok_or_else(missing)?;
+        let config = MeshConfig::of_state(&state, identity, &settings)?;
+        let name =
+            SocketAddr::from_abstract_name(&place.socket).map_err(Error::io("cannot name the clients' socket"))?;
+        let clients = UnixListener::bind_addr(&name)
+            .map_err(Error::io(format!("cannot listen for clients on the abstract socket {:?}", place.socket)))?;
+        state.keep_daemon_pid()?;
+        Ok(Daemon { state, config, clients, _lock: lock })
+    }
+
+    fn run(self) -> Result<(), Error> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(Error::io("cannot start the event loop"))?;
+        runtime.block_on(self.serve())
+    }
+
+    async fn serve(self) -> Result<(), Error> {
+        let (sender, events) = mpsc::channel(EVENTS);
+        let mesh = Mesh::start(self.config, sender)?;
+        let (down, mut going_down) = watch::channel(None);
+        let clients = Clients { mesh: mesh.clone(), state: self.state, down: down.clone() };
+        let accepting = clients::accept(self.clients, Arc::new(clients))?;
+        let hearing = tokio::spawn(hear(mesh.clone(), events, down));
+        let (mut terminate, mut interrupt) = (on_signal(SignalKind::terminate())?, on_signal(SignalKind::interrupt())?);
+        tell_ready()?;
+        tokio::select! {
+            _ = terminate.recv() => log!(Info, "psid", "SIGTERM: going down"),
+            _ = interrupt.recv() => log!(Info, "psid", "SIGINT: going down"),
+            all = going_down.wait_for(Option::is_some) => {
+                if all.is_ok_and(|all| *all == Some(Down::All)) {
+                    tell_all(&mesh);
+                }
+            }
+        }
+        accepting.abort();
+        mesh.stop().await;
+        hearing.abort();
+        Ok(())
+    }
+}
+
+/// What `pulc down` asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Down {
+    Here,
+    All,
+}
+
+fn tell_all(mesh: &Mesh) {
+    for node in mesh.nodes().iter().filter(|node| !node.me) {
+        match mesh.send(node.id, PeerMsg::GoDown) {
+            Ok(()) | Err(Error::NotConnected(_)) => {}
+            Err(error) => log!(Warn, "psid", "{} ({}) was not told to go down: {error}", node.name, node.id),
+        }
+    }
+}
+
+/// Takes what comes from the other daemons.
+async fn hear(mesh: Mesh, mut events: mpsc::Receiver<MeshEvent>, down: watch::Sender<Option<Down>>) {
+    while let Some(event) = events.recv().await {
+        match event {
+            MeshEvent::Up(info) => log!(Info, "psid", "node {} ({}) is up", info.name, info.id),
+            MeshEvent::Down(id, why) => log!(Info, "psid", "node {id} is down: {why:?}"),
+            MeshEvent::Message(from, message) => take(&mesh, from, message, &down),
+        }
+    }
+}
+
+fn take(mesh: &Mesh, from: NodeId, message: PeerMsg, down: &watch::Sender<Option<Down>>) {
+    match message {
+        PeerMsg::Probe(number) => {
+            if let Err(error) = mesh.send(from, PeerMsg::ProbeAnswer(number)) {
+                log!(Debug, "psid", "probe of {from} not answered: {error}");
+            }
+        }
+        PeerMsg::GoDown => {
+            log!(Info, "psid", "node {from} takes the cluster down");
+            let _ = down.send(Some(Down::Here));
+        }
+        PeerMsg::ProbeAnswer(_) | PeerMsg::Job(_) => {}
+    }
+}
+
+fn on_signal(kind: SignalKind) -> Result<tokio::signal::unix::Signal, Error> {
+    signal(kind).map_err(Error::io("cannot watch signals"))
+}
+
+/// Writes the line that [`start`] waits for and lets go of its pipe.
+fn tell_ready() -> Result<(), Error> {
+    // Nobody may be listening any more, which is no reason not to run.
+    let _ = writeln!(std::io::stdout(), "{READY}");
+    let null = std::fs::OpenOptions::new().write(true).open("/dev/null").map_err(Error::io("cannot open /dev/null"))?;
+    rustix::stdio::dup2_stdout(&null).map_err(|e| Error::io("cannot let go of standard output")(e.into()))
+}

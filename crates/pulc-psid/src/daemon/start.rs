@@ -1,0 +1,262 @@
+//! What `pulc up`, `pulc join`, `pulc down` and `pulc token` do, apart from talking to people: found or join a cluster, start the daemon in
+//! the background and wait until it is ready, stop it and wait until it is gone. Called by pulc-cli; blocking, every wait has a deadline.
+
+use super::READY;
+use super::clients::TOKEN_LIFE;
+use crate::error::Error;
+use crate::identity::{Settings, StateDir, Token, TokenEntry};
+use crate::membership::Member;
+use crate::mesh::{self, DEFAULT_PORT};
+use pulc_base::{NodeId, PROTOCOL_VERSION, boot};
+use pulc_control::place::Place;
+use pulc_control::{Client, NodeInfo, Reply, Request};
+use std::fs::{self, File, OpenOptions};
+use std::io::Read as _;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// For the daemon to be ready, and to be gone.
+const READY_WITHIN: Duration = Duration::from_secs(20);
+const GONE_WITHIN: Duration = Duration::from_secs(60);
+/// For a running daemon to answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+/// Log of earlier lives is moved aside beyond this.
+const LOG_MAX_BYTES: u64 = 1 << 20;
+/// A daemon is no rank, even if a rank starts it.
+const RANK_VARIABLES: [&str; 8] = [
+    boot::ENV_KEEPER,
+    boot::ENV_COOKIE,
+    boot::ENV_RANK,
+    boot::ENV_SIZE,
+    boot::ENV_JOBID,
+    boot::ENV_NODE,
+    boot::ENV_LOCAL_RANK,
+    boot::ENV_LOCAL_SIZE,
+];
+
+/// How to start.
+#[derive(Clone, Debug, Default)]
+pub struct Start {
+    pub listen: Option<SocketAddr>,
+    pub name: Option<String>,
+}
+
+/// How a node gets into its cluster.
+#[derive(Clone, Debug)]
+pub struct Admission {
+    pub token: Token,
+    /// Forget the cluster this node belongs to now.
+    pub replace: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Started {
+    pub id: NodeId,
+    pub name: String,
+    pub nodes: Vec<NodeInfo>,
+    /// With which others can join, if this node founded the cluster.
+    pub token: Option<String>,
+}
+
+/// Starts the daemon of this place; founds a cluster if it belongs to none.
+pub fn start(place: &Place, options: &Start) -> Result<Started, Error> {
+    let state = not_running(place)?;
+    if state.identity()?.is_none() {
+        state.found()?;
+    }
+    let settings = settings(place, &state, options)?;
+    launch(place, &state, &settings)
+}
+
+/// Gets a certificate with a token and starts the daemon.
+pub fn join(place: &Place, options: &Start, admission: &Admission) -> Result<Started, Error> {
+    let state = not_running(place)?;
+    if let Some(identity) = state.identity()? {
+        if identity.cluster() == admission.token.ca {
+            let settings = settings(place, &state, options)?;
+            return launch(place, &state, &settings);
+        }
+        if !admission.replace {
+            return Err(Error::OtherCluster { ours: identity.cluster().to_string() });
+        }
+    }
+    let mut settings = settings(place, &state, options)?;
+    if settings.listen_chosen {
+        mesh::check_free(settings.listen)?;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Error::io("cannot start an event loop"))?;
+    let me = Member {
+        id: NodeId([0; 16]),
+        name: settings.name.clone(),
+        addresses: Vec::new(),
+        cores: 0,
+        version: PROTOCOL_VERSION,
+    };
+    let joined = runtime.block_on(mesh::join(&admission.token, me))?;
+    state.forget()?;
+    settings.name = joined.name;
+    state.keep_members(&joined.members)?;
+    state.keep_identity(&joined.identity)?;
+    launch(place, &state, &settings)
+}
+
+/// A token of the cluster that the node of this place founded.
+pub fn token(place: &Place, life: Duration) -> Result<(Token, TokenEntry), Error> {
+    let state = StateDir::open(&place.state_dir)?;
+    let ca = state.ca()?.ok_or(Error::NotFounder)?;
+    let me = nodes(place)?.into_iter().find(|node| node.me).map(|node| node.addresses).unwrap_or_default();
+    state.new_token(me, ca.fingerprint(), life)
+}
+
+/// Stops the daemon of this place (with `all`, every daemon of the cluster) and waits until it is gone.
+pub fn down(place: &Place, all: bool) -> Result<(), Error> {
+    let state = StateDir::open(&place.state_dir)?;
+    match client(place)?.ask(&Request::Down { all }, ANSWER_WITHIN) {
+        Ok(Reply::Done) => {}
+        Ok(Reply::Refused { why }) => return Err(Error::DaemonRefused { why }),
+        Ok(_) => return Err(Error::DaemonRefused { why: "it gave an answer that does not fit".to_owned() }),
+        Err(error) => return Err(Error::DaemonSilent { why: error.to_string() }),
+    }
+    let deadline = Instant::now() + GONE_WITHIN;
+    while state.is_locked()? {
+        if Instant::now() > deadline {
+            return Err(Error::DaemonStays { pid: state.daemon_pid(), seconds: GONE_WITHIN.as_secs() });
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// Connects to the daemon of this place.
+pub fn client(place: &Place) -> Result<Client, Error> {
+    match Client::connect(&place.socket) {
+        Ok(Some(client)) => Ok(client),
+        Ok(None) => Err(Error::NotUp),
+        Err(error) => Err(Error::DaemonSilent { why: error.to_string() }),
+    }
+}
+
+/// The nodes as the daemon of this place sees them.
+pub fn nodes(place: &Place) -> Result<Vec<NodeInfo>, Error> {
+    match client(place)?.ask(&Request::Nodes, ANSWER_WITHIN) {
+        Ok(Reply::Nodes(nodes)) => Ok(nodes),
+        Ok(Reply::Refused { why }) => Err(Error::DaemonRefused { why }),
+        Ok(_) => Err(Error::DaemonRefused { why: "it gave an answer that does not fit".to_owned() }),
+        Err(error) => Err(Error::DaemonSilent { why: error.to_string() }),
+    }
+}
+
+fn not_running(place: &Place) -> Result<StateDir, Error> {
+    let state = StateDir::open(&place.state_dir)?;
+    if state.is_locked()? {
+        return Err(Error::AlreadyUp { pid: state.daemon_pid() });
+    }
+    Ok(state)
+}
+
+/// What was said now, or what was kept from last time, or the defaults.
+fn settings(place: &Place, state: &StateDir, options: &Start) -> Result<Settings, Error> {
+    let kept = state.settings()?;
+    let host = || {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        place.instance.as_ref().map_or(host.clone(), |instance| format!("{host}-{instance}"))
+    };
+    let name = options.name.clone().or_else(|| kept.as_ref().map(|kept| kept.name.clone())).unwrap_or_else(host);
+    let (listen, listen_chosen) = match (options.listen, &kept) {
+        (Some(listen), _) => (listen, true),
+        (None, Some(kept)) => (kept.listen, kept.listen_chosen),
+        (None, None) => (SocketAddr::from((Ipv4Addr::UNSPECIFIED, DEFAULT_PORT)), false),
+    };
+    Ok(Settings { name, listen, listen_chosen })
+}
+
+fn launch(place: &Place, state: &StateDir, settings: &Settings) -> Result<Started, Error> {
+    state.keep_settings(settings)?;
+    let program = std::env::current_exe().map_err(Error::io("cannot find this program again"))?;
+    let log = open_log(state)?;
+    let mut command = Command::new(program);
+    command.arg("daemon").current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+    RANK_VARIABLES.iter().for_each(|name| {
+        command.env_remove(name);
+    });
+    let mut child = command.spawn().map_err(Error::io("cannot start the daemon"))?;
+    let said = child.stdout.take().map(wait_for_line).transpose()?.unwrap_or_default();
+    if said.trim_end() != READY {
+        let code = end_of(&mut child);
+        let said = said.trim();
+        let why = if said.is_empty() {
+            format!("it said nothing; see {}", state.log_path().display())
+        } else {
+            said.to_owned()
+        };
+        return Err(Error::NotStarted { why, code });
+    }
+    let nodes = nodes(place)?;
+    let id = nodes.iter().find(|node| node.me).map_or(NodeId([0; 16]), |node| node.id);
+    let token = if state.ca()?.is_some() { Some(token(place, TOKEN_LIFE)?.0.to_string()) } else { None };
+    Ok(Started { id, name: settings.name.clone(), nodes, token })
+}
+
+/// Exit status of a daemon that did not get ready; one that hangs is killed, so that none is left behind.
+fn end_of(child: &mut Child) -> u8 {
+    let deadline = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < deadline {
+        match child.try_wait() {
+            Ok(Some(status)) => {
+                return status.code().and_then(|code| u8::try_from(code).ok()).filter(|code| *code != 0).unwrap_or(1);
+            }
+            Ok(None) => std::thread::sleep(Duration::from_millis(2)),
+            Err(_) => break,
+        }
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    1
+}
+
+fn open_log(state: &StateDir) -> Result<File, Error> {
+    let path = state.log_path();
+    if fs::metadata(&path).is_ok_and(|log| log.len() > LOG_MAX_BYTES) {
+        fs::rename(&path, path.with_extension("log.old"))
+            .map_err(Error::io(format!("cannot move {} aside", path.display())))?;
+    }
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(&path)
+        .map_err(Error::io(format!("cannot open {}", path.display())))
+}
+
+/// Everything the daemon says until it lets go of its standard output or time is up.
+fn wait_for_line(mut from: ChildStdout) -> Result<String, Error> {
+    let deadline = Instant::now() + READY_WITHIN;
+    let mut said = Vec::new();
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout =
+            rustix::event::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        let mut fds = [rustix::event::PollFd::from_borrowed_fd(from.as_fd(), rustix::event::PollFlags::IN)];
+        match rustix::event::poll(&mut fds, Some(&timeout)) {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return Err(Error::io("cannot wait for the daemon")(error.into())),
+        }
+        let mut bytes = [0; 1024];
+        match from.read(&mut bytes).map_err(Error::io("cannot hear the daemon"))? {
+            0 => break,
+            len => said.extend_from_slice(&bytes[..len]),
+        }
+        if said.contains(&b'\n') || said.len() > 64 << 10 {
+            break;
+        }
+    }
+    Ok(String::from_utf8_lossy(&said).into_owned())
+}
