@@ -1,6 +1,8 @@
 //! `pulc info`: what this build is, what it found on this machine, and the parameter table with the source of each value.
 
 use pulc_base::param::{Param, Source};
+use pulc_control::Client;
+use pulc_control::place::Place;
 use pulc_hal::os::cpu;
 use std::process::ExitCode;
 
@@ -37,13 +39,28 @@ pub fn run(args: &Args) -> ExitCode {
         Ok(cores) => print!("{} cores may be used", cores.len()),
         Err(error) => print!("cores unknown ({error})"),
     }
-    println!(", L2 {} KiB, L3 {} KiB\n", caches.l2_bytes >> 10, caches.l3_bytes >> 10);
+    println!(", L2 {} KiB, L3 {} KiB", caches.l2_bytes >> 10, caches.l3_bytes >> 10);
+    print_daemon();
     println!("{:<32} {:>12} {:>12} {:>24}  meaning", "environment variable", "value", "source", "limits");
     parameters(|_, param, value, source| {
         let limits = format!("{}..={}", param.min, param.max);
         println!("{:<32} {value:>12} {source:>12} {limits:>24}  {}", param.variable(), param.text);
     });
     ExitCode::SUCCESS
+}
+
+fn print_daemon() {
+    match Place::of_environment() {
+        Ok(place) => {
+            let up = match Client::connect(&place.socket) {
+                Ok(Some(client)) => format!("up as node {}", client.node()),
+                Ok(None) => "not up".to_owned(),
+                Err(error) => format!("not usable: {error}"),
+            };
+            println!("daemon {up}; socket @{}, state in {}\n", place.socket, place.state_dir.display());
+        }
+        Err(error) => println!("daemon not usable: {error}\n"),
+    }
 }
 
 fn parameters(mut row: impl FnMut(&str, &Param, u64, &str)) {

@@ -3,10 +3,17 @@
 
 mod bench;
 mod demo;
+mod down;
 mod generate;
 mod info;
+mod join;
+mod node_start;
+mod nodes;
 mod ps;
+mod psid;
 mod run;
+mod token;
+mod up;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -25,6 +32,16 @@ enum Command {
     Run(run::Args),
     /// Show the jobs and their processes on all nodes
     Ps(ps::Args),
+    /// Make this machine a node, founding a cluster the first time
+    Up(up::Args),
+    /// Make this machine a node of an existing cluster
+    Join(join::Args),
+    /// Stop this node, or all of them
+    Down(down::Args),
+    /// Show the nodes of the cluster
+    Nodes(nodes::Args),
+    /// Make, list and revoke the tokens with which machines join
+    Token(token::Args),
     /// Show this build, this machine, and every limit with its value
     Info(info::Args),
     /// Measure this machine and PULC on it
@@ -34,6 +51,8 @@ enum Command {
     #[command(hide = true)]
     Heat(demo::HeatArgs),
     #[command(hide = true)]
+    Daemon(psid::Args),
+    #[command(hide = true)]
     Generate(generate::Args),
 }
 
@@ -41,10 +60,16 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Run(args) => run::run(args),
         Command::Ps(args) => ps::run(args),
+        Command::Up(args) => up::run(&args),
+        Command::Join(args) => join::run(&args),
+        Command::Down(args) => down::run(&args),
+        Command::Nodes(args) => nodes::run(&args),
+        Command::Token(args) => token::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Demo(args) => demo::run(args),
         Command::Heat(args) => demo::heat(args),
+        Command::Daemon(args) => psid::run(&args),
         Command::Generate(args) => generate::run(&args),
     }
 }

@@ -63,6 +63,8 @@ pub enum Error {
         "the daemon (pid {pid}) is still there after {seconds} s; see daemon.log in its state directory, or end it with kill -9"
     )]
     DaemonStays { pid: u32, seconds: u64 },
+    #[error(transparent)]
+    Place(#[from] pulc_control::place::PlaceError),
     #[error("the system gives no random numbers")]
     NoRandomness,
     #[error("certificate: {0}")]

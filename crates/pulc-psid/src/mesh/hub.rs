@@ -242,6 +242,7 @@ impl Hub {
             after,
             done,
         });
+        connection.outbox.put_upkeep(&Frame::Beat { load_milli: self.load_milli });
         self.host.shared.open(id, conn, connection.outbox.clone());
         self.conns.insert(conn, Line { connection, waiting_since: None });
     }

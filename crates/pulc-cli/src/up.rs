@@ -1,0 +1,18 @@
+//! `pulc up`: makes this machine a node, founding a cluster the first time, and tells how others join it.
+
+use crate::node_start::{StartArgs, failed, place, print_started};
+use pulc_psid::daemon;
+use std::process::ExitCode;
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    start: StartArgs,
+}
+
+pub fn run(args: &Args) -> ExitCode {
+    match place().and_then(|place| daemon::start(&place, &args.start.options())) {
+        Ok(started) => print_started(&started),
+        Err(error) => failed(&error),
+    }
+}
