@@ -150,9 +150,7 @@ impl Link {
         if self.closed {
             return None;
         }
-        let due_now = self.arrivals.ack_due
-            || self.rails.iter().any(|rail| rail.probe_due)
-            || self.heard.iter().any(|heard| heard.asked);
+        let due_now = (0..self.rails.len()).any(|index| self.control_due(index));
         if due_now {
             return Some(Nanos(0));
         }
@@ -170,7 +168,7 @@ impl Link {
             self.detect_losses(now);
         }
         if self.arrivals.ack_at.is_some_and(|at| at <= now) {
-            self.arrivals.ack_due = true;
+            (self.arrivals.ack_due, self.arrivals.ack_at) = (true, None);
         }
         for index in 0..self.rails.len() {
             if self.rails[index].probe_at.is_some_and(|at| at <= now) {

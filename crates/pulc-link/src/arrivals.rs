@@ -104,7 +104,7 @@ impl Arrivals {
         self.unacknowledged += 1;
         if filled_or_made_gap || self.unacknowledged >= ACK_EVERY {
             self.ack_due = true;
-        } else if self.ack_at.is_none() {
+        } else if !self.ack_due && self.ack_at.is_none() {
             self.ack_at = Some(now + ACK_DELAY);
         }
         if next { Arrival::Next } else { Arrival::Kept }

@@ -13,8 +13,10 @@ pub(crate) const ACK_DELAY: Nanos = Nanos::from_us(50);
 /// Before anything is known of the path.
 const FIRST_PROBE: Nanos = Nanos::from_ms(2);
 const RETRANSMIT_MIN: Nanos = Nanos::from_ms(1);
-/// Ceiling of the back-off.
+/// The back-off doubles up to here; beyond, it is a quarter of the silence so far,
 pub(crate) const PROBE_MAX: Nanos = Nanos::from_ms(500);
+/// and never more than this.
+const PROBE_CEILING: Nanos = Nanos::from_ms(10_000);
 /// A rail that was given up is looked at again after this, then at doubled distances.
 const REVIVE_FIRST: Nanos = Nanos::from_ms(100);
 /// The step of the back-off that a rail given up continues from: some 100 ms.
@@ -111,7 +113,7 @@ impl RailState {
     pub fn sent(&mut self, now: Nanos, bytes: usize) {
         self.in_flight_bytes += bytes;
         if self.silent_probes == 0 {
-            self.probe_at = Some(now + self.patience());
+            self.probe_at = Some(now + self.patience(Nanos(0)));
         }
     }
 
@@ -122,11 +124,11 @@ impl RailState {
         }
         self.silent_probes = 0;
         self.probe_due = false;
-        self.probe_at = waits.then(|| now + self.patience());
+        self.probe_at = waits.then(|| now + self.patience(Nanos(0)));
     }
 
-    /// How long to wait for an answer before probing.
-    fn patience(&self) -> Nanos {
+    /// How long to wait for an answer before the first probe, or the next.
+    fn patience(&self, silence: Nanos) -> Nanos {
         let retransmit = if self.srtt == Nanos(0) {
             FIRST_PROBE
         } else {
@@ -136,7 +138,9 @@ impl RailState {
             // Tail-loss probe: twice the round trip and what the other end may hold back, doubled for slack.
             0 if self.srtt != Nanos(0) => (Nanos(2 * self.srtt.0) + ACK_DELAY + ACK_DELAY).min(PROBE_MAX),
             0 => retransmit,
-            tries => Nanos(retransmit.0 << (tries - 1).min(20)).min(PROBE_MAX),
+            tries => {
+                Nanos(retransmit.0 << (tries - 1).min(20)).min(PROBE_MAX).max(Nanos(silence.0 / 4).min(PROBE_CEILING))
+            }
         }
     }
 
@@ -147,7 +151,7 @@ impl RailState {
         }
         self.probe_due = true;
         self.silent_probes = self.silent_probes.saturating_add(1);
-        self.probe_at = Some(now + self.patience());
+        self.probe_at = Some(now + self.patience(now - self.silent_since));
     }
 
     /// Gives the rail up: for now, and looks at it again later, or until the owner says otherwise. Nothing is under way on
@@ -167,7 +171,7 @@ impl RailState {
 
     /// Starts the timer if it does not run.
     pub fn watch(&mut self, now: Nanos) {
-        self.probe_at = self.probe_at.or(Some(now + self.patience()));
+        self.probe_at = self.probe_at.or(Some(now + self.patience(Nanos(0))));
     }
 
     /// A round trip was measured without doubt about which frame was answered.
@@ -217,7 +221,7 @@ impl RailState {
 
     /// How long after a frame that arrived an earlier one may still be on its way.
     pub fn reorder_allowance(&self) -> Nanos {
-        Nanos(self.srtt.0 + self.srtt.0 / 4).max(Nanos::from_us(20))
+        Nanos(self.srtt.0 + (self.srtt.0 / 4).max(4 * self.variation.0)).max(Nanos::from_us(20))
     }
 }
 
@@ -241,7 +245,8 @@ mod tests {
         assert!(gaps[0] < RETRANSMIT_MIN, "the first is a tail-loss probe");
         assert_eq!(gaps[1], RETRANSMIT_MIN);
         assert!(gaps.windows(2).all(|pair| pair[0] <= pair[1]));
-        assert!(gaps[20..].iter().all(|&gap| gap == PROBE_MAX));
+        assert!(gaps[10..13].iter().all(|&gap| gap == PROBE_MAX));
+        assert!(gaps[80..].iter().all(|&gap| gap == PROBE_CEILING));
     }
 
     #[test]

@@ -210,7 +210,8 @@ impl Link {
         }
     }
 
-    fn control_due(&self, index: usize) -> bool {
+    /// Whether a frame without a packet wants to leave on this rail.
+    pub(crate) fn control_due(&self, index: usize) -> bool {
         if self.rails[index].health == Health::Down {
             return false;
         }

@@ -11,6 +11,7 @@
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod shm;
+pub mod sim;
 pub mod udp;
 mod udp_socket;
 

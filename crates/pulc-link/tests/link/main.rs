@@ -1,0 +1,8 @@
+//! The link between two processes over a simulated network: what it promises must hold whatever the network does, and a failed
+//! run must be repeatable from what it prints.
+
+mod hostile;
+mod properties;
+mod rails;
+mod rig;
+mod silence;

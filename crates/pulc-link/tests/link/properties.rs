@@ -1,0 +1,138 @@
+//! Whatever the network does: exactly once, in order, unchanged, within bounded memory, and with an end.
+
+use crate::rig::{Rig, config};
+use proptest::prelude::*;
+use pulc_base::clock::Nanos;
+use pulc_hal::device::sim::Path;
+
+fn any_path() -> impl Strategy<Value = Path> {
+    (0..=300u32, 0..=200u32, 0..=100u32, 1..2_000_000u64, 0..3_000_000u64).prop_map(
+        |(loss_permille, duplicate_permille, corrupt_permille, delay, jitter)| Path {
+            loss_permille,
+            duplicate_permille,
+            corrupt_permille,
+            delay: Nanos(delay),
+            jitter: Nanos(jitter),
+            dead: false,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_packet_arrives_once_and_in_order(
+        seed: u64,
+        path in any_path(),
+        rails in 1..=3u8,
+        there in 0..400u64,
+        back in 0..400u64,
+        window_bytes in 3_000..400_000u32,
+        first_window_bytes in 0..400_000u32,
+        encrypt: bool,
+    ) {
+        let config = pulc_link::Config { window_bytes, first_window_bytes, encrypt, ..config(rails) };
+        let mut rig = Rig::new(seed, path, config);
+        (rig.ends[0].to_send, rig.ends[1].to_send) = (there, back);
+        rig.finish();
+        for end in &rig.ends {
+            let kept_max = config.retention_max_bytes + window_bytes as usize + (128 << 10);
+            prop_assert!(end.memory_peak_bytes <= kept_max, "{} bytes kept", end.memory_peak_bytes);
+        }
+    }
+
+    #[test]
+    fn pauses_of_either_side_change_nothing(
+        seed: u64,
+        path in any_path(),
+        pauses in prop::collection::vec((0..2usize, 1..200_000u64), 1..12),
+        there in 1..300u64,
+        back in 1..300u64,
+    ) {
+        let mut rig = Rig::new(seed, path, config(1));
+        (rig.ends[0].to_send, rig.ends[1].to_send) = (there, back);
+        for (end, pause_us) in pauses {
+            let until = rig.net.now() + Nanos::from_us(pause_us);
+            rig.ends[end].paused_until = until;
+            rig.run_until(until + Nanos::from_us(pause_us / 4));
+        }
+        rig.finish();
+    }
+}
+
+#[test]
+fn a_third_of_all_frames_lost_is_survived_with_every_seed() {
+    for seed in 0..40 {
+        let path = Path { loss_permille: 333, jitter: Nanos(20_000), ..Path::PERFECT };
+        let mut rig = Rig::new(seed, path, config(1));
+        (rig.ends[0].to_send, rig.ends[1].to_send) = (500, 100);
+        println!("seed {seed}");
+        let took = rig.finish();
+        assert!(took < Nanos::from_ms(60_000), "seed {seed}: 500 packets took {took:?}");
+    }
+}
+
+#[test]
+fn a_perfect_network_sees_no_repetition_and_few_acknowledgements() {
+    let mut rig = Rig::new(1, Path::PERFECT, config(1));
+    rig.ends[0].to_send = 20_000;
+    rig.finish();
+    let (sender, receiver) = (rig.ends[0].link.counters(), rig.ends[1].link.counters());
+    assert_eq!((sender.packets_sent, sender.packets_retransmitted), (20_000, 0));
+    assert!(receiver.acks_sent <= 20_000 / 8 + 2, "{receiver:?}");
+    assert_eq!(receiver.packets_delivered, 20_000);
+    assert_eq!((receiver.duplicates_dropped, receiver.tags_refused, receiver.malformed_refused), (0, 0, 0));
+}
+
+#[test]
+fn reordering_alone_costs_few_repetitions_once_it_is_known() {
+    let path = Path { jitter: Nanos(8_000), ..Path::PERFECT };
+    let mut rig = Rig::new(3, path, config(1));
+    rig.ends[0].to_send = 20_000;
+    rig.finish();
+    let counters = rig.ends[0].link.counters();
+    assert!(counters.packets_retransmitted < 1_000, "{counters:?}");
+}
+
+#[test]
+fn a_lost_packet_is_repeated_within_milliseconds() {
+    let path = Path { loss_permille: 20, ..Path::PERFECT };
+    let mut worst = Nanos(0);
+    for seed in 0..50 {
+        let mut rig = Rig::new(seed, path, config(1));
+        // The first exchange tells the round-trip time; then one packet at a time, whose loss nothing else reveals.
+        for number in 1..=40 {
+            rig.ends[0].to_send = number;
+            worst = worst.max(rig.finish());
+        }
+    }
+    assert!(worst < Nanos::from_ms(20), "a packet took {worst:?}");
+}
+
+#[test]
+fn corrupted_frames_are_caught_by_the_tag_and_counted() {
+    for encrypt in [false, true] {
+        let path = Path { corrupt_permille: 200, ..Path::PERFECT };
+        let mut rig = Rig::new(9, path, pulc_link::Config { encrypt, ..config(1) });
+        (rig.ends[0].to_send, rig.ends[1].to_send) = (1000, 1000);
+        rig.finish();
+        let corrupted = rig.net.counters().corrupted;
+        let refused: u64 = rig.ends.iter().map(|end| end.refused).sum();
+        assert!(corrupted > 100);
+        // What was bent may still be on its way or waiting when all is done.
+        assert!(refused <= corrupted && refused + 20 >= corrupted, "{refused} refused of {corrupted}");
+        assert!(rig.ends.iter().all(|end| end.link.counters().tags_refused > 50));
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let run = || {
+        let path = Path { loss_permille: 150, duplicate_permille: 50, jitter: Nanos(50_000), ..Path::PERFECT };
+        let mut rig = Rig::new(77, path, config(2));
+        (rig.ends[0].to_send, rig.ends[1].to_send) = (300, 300);
+        (rig.finish(), rig.net.counters(), rig.ends.map(|end| end.link.counters()))
+    };
+    assert_eq!(run(), run());
+}
