@@ -13,16 +13,15 @@
 //! ```
 //! The doorbell is written by both sides: the owner sets it before sleeping, whoever rings sets it back to 0.
 //!
-//! Order (after Dekker). A sleeper *stores the doorbell, fences, looks at its rings once more*, then sleeps. A sender
-//! *stores the cell, fences, looks at the doorbell*. The two fences are sequentially consistent: at least one of the two
-//! sees what the other stored.
+//! How nothing is missed on the way to sleep is told in `doorbell`.
 
+use crate::doorbell::{self, AWAKE};
 use crate::error::HalError;
 use crate::os::bell::{self, Bell};
 use crate::os::{futex, memfd};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A sleeper looks up at least this often, should a wake-up get lost (4 times a second).
@@ -38,7 +37,6 @@ const CORE: usize = 64;
 const FLAGS: usize = 68;
 const PROGRESS: usize = 72;
 
-const AWAKE: u32 = 0;
 const IN_FUTEX: u32 = 1;
 const IN_POLL: u32 = 2;
 const FLAG_PINNED: u32 = 1;
@@ -118,12 +116,7 @@ impl Slot<'_> {
     /// system call when the owner is awake. `bell` is the owner's, for owners that sleep in poll.
     #[inline]
     pub fn ring(&self, bell: Option<BorrowedFd<'_>>) -> bool {
-        // Pairs with the fence of `prepare_sleep`.
-        fence(Ordering::SeqCst);
-        if self.doorbell().load(Ordering::Relaxed) == AWAKE {
-            return false;
-        }
-        self.wake(bell)
+        doorbell::sleeps(self.doorbell()) && self.wake(bell)
     }
 
     #[cold]
@@ -162,9 +155,7 @@ impl Slot<'_> {
             Sleep::Futex => IN_FUTEX,
             Sleep::Poll => IN_POLL,
         };
-        self.doorbell().store(value, Ordering::SeqCst);
-        // Pairs with the fence of `ring`.
-        fence(Ordering::SeqCst);
+        doorbell::announce_sleep(self.doorbell(), value);
     }
 
     /// There was something to do after all.

@@ -4,7 +4,11 @@
 
 pub mod board;
 pub mod device;
+mod doorbell;
 pub mod error;
+#[cfg(all(test, loom))]
+mod models;
 pub mod os;
+mod sync;
 
 pub use error::HalError;

@@ -19,6 +19,13 @@ mod ring;
 #[cfg(test)]
 mod tests;
 
+/// The ring, for its model.
+#[cfg(all(test, loom))]
+pub(crate) mod model {
+    pub(crate) use super::layout::Kind;
+    pub(crate) use super::ring::*;
+}
+
 pub use arena::{Arena, Block};
 pub use config::{PARAMS, ShmConfig};
 

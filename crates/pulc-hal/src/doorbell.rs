@@ -1,0 +1,24 @@
+//! The two halves of going to sleep without missing anything, after Dekker: the sleeper *says that it sleeps, fences, looks
+//! once more*; the sender *makes its message visible, fences, looks whether the other sleeps*. At least one of the two sees
+//! what the other did. Used by the board; apart from it so that loom can try every order.
+
+use crate::sync::{Word, fence};
+use std::sync::atomic::Ordering;
+
+pub const AWAKE: u32 = 0;
+
+/// The sleeper's half. What it looks at afterwards is not older than this.
+#[inline]
+pub fn announce_sleep(word: &impl Word, how: u32) {
+    word.store(how, Ordering::Relaxed);
+    // Pairs with the fence of `sleeps`.
+    fence(Ordering::SeqCst);
+}
+
+/// The sender's half, after its message: whether the owner must be woken.
+#[inline(always)]
+pub fn sleeps(word: &impl Word) -> bool {
+    // Pairs with the fence of `announce_sleep`.
+    fence(Ordering::SeqCst);
+    word.load(Ordering::Relaxed) != AWAKE
+}
