@@ -40,7 +40,7 @@ const BUDGET_QUICK: Nanos = Nanos::from_ms(10);
 const PLAN: &[(Place, &[Layer])] = &[
     (Place::Node, &[Layer::Hardware, Layer::Device, Layer::Pipe, Layer::Unix, Layer::Tcp, Layer::Udp]),
     (Place::Core, &[Layer::Hardware, Layer::Device, Layer::Pipe, Layer::Unix, Layer::Tcp, Layer::Udp]),
-    (Place::Net, &[Layer::Tcp, Layer::Udp]),
+    (Place::Net, &[Layer::Device, Layer::Link, Layer::Tcp, Layer::Udp]),
 ];
 
 pub fn run(args: &Args) -> Result<ExitCode, Error> {

@@ -7,6 +7,7 @@ mod hardware;
 mod kernel;
 mod layers;
 mod measure;
+mod net;
 mod pair;
 mod row;
 mod wire;

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 pub trait Channel {
     fn send(&mut self, message: &[u8]) -> Result<(), Error>;
     fn recv(&mut self, message: &mut [u8]) -> Result<(), Error>;
+    /// Gets through what is still under way, for channels that could lose it when dropped.
+    fn finish(&mut self) {}
 }
 
 /// The figures of one channel with one message size.

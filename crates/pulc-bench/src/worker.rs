@@ -2,8 +2,8 @@
 
 use crate::measure::{Figures, answer, ask};
 use crate::pair::{Side, Task, ToDriver, ToWorker, receive, send};
-use crate::row::Layer;
-use crate::{Error, device, hardware, kernel};
+use crate::row::{Layer, Place};
+use crate::{Error, device, hardware, kernel, net};
 use pulc_base::clock::Nanos;
 use pulc_hal::os::cpu;
 use pulc_hal::os::fdpass::Seqpacket;
@@ -54,12 +54,14 @@ pub fn run(core: u32) -> Result<(), Error> {
 fn measure(task: &Task, line: &Line) -> Result<Option<Figures>, Error> {
     match task.layer {
         Layer::Hardware => hardware::measure(task, line),
+        Layer::Device if task.place == Place::Net => both(task, &mut net::frames(task, line)?),
         Layer::Device => device::measure(task, line),
+        Layer::Link => both(task, &mut net::links(task, line)?),
         Layer::Pipe => both(task, &mut kernel::pipe(task, line)?),
         Layer::Unix => both(task, &mut kernel::unix(task, line)?),
         Layer::Tcp => both(task, &mut kernel::tcp(task, line)?),
         Layer::Udp => both(task, &mut kernel::udp(task, line)?),
-        Layer::Link | Layer::Port => {
+        Layer::Port => {
             Err(Error::NotHere { layer: task.layer.name(), why: "its processes are started by the launcher".into() })
         }
     }
@@ -67,8 +69,10 @@ fn measure(task: &Task, line: &Line) -> Result<Option<Figures>, Error> {
 
 /// Takes the task's side of a channel.
 pub fn both(task: &Task, channel: &mut impl crate::measure::Channel) -> Result<Option<Figures>, Error> {
-    match task.side {
+    let figures = match task.side {
         Side::A => ask(channel, task.bytes, Nanos::from_us(task.budget_us)).map(Some),
         Side::B => answer(channel, task.bytes).map(|()| None),
-    }
+    }?;
+    channel.finish();
+    Ok(figures)
 }

@@ -1,0 +1,233 @@
+//! Between nodes: the bare udp device, and the reliable link over it, driven the way the handler drives them. Both sides
+//! poll. The bare device has no flow control, so its sender waits for a word after each window, as in `kernel`.
+
+use crate::Error;
+use crate::measure::Channel;
+use crate::pair::{Side, Task};
+use crate::worker::Line;
+use pulc_base::clock::{Nanos, now};
+use pulc_base::{JobId, Rank};
+use pulc_hal::device::udp::Udp;
+use pulc_hal::device::{Device, Frame, Peer, PeerFault, SendError, Sink};
+use pulc_link::{Config, Full, Link, LinkError, LinkKeys, Outlet, Rail, credit_share};
+use std::net::{SocketAddr, UdpSocket};
+
+/// Any key does: what is measured is its use.
+const KEY: [u8; 32] = [7; 32];
+const JOB: JobId = JobId(1);
+/// Frames between two looks at the link.
+const POLL_FRAMES: usize = 64;
+/// Frames under way between bare devices: what the smallest usual receive buffer holds.
+const WINDOW_FRAMES: usize = 32;
+const WORD: &[u8] = b"go";
+
+fn device(task: &Task, line: &Line) -> Result<(Udp, Peer), Error> {
+    let socket = UdpSocket::bind((task.ip, 0)).map_err(Error::system("bind"))?;
+    let mut device = Udp::new(socket).map_err(Error::system("make the udp device"))?;
+    line.tell(device.local_address().to_string().as_bytes(), &[])?;
+    let text = String::from_utf8_lossy(&line.hear()?.0).into_owned();
+    let theirs: SocketAddr = text.parse().map_err(|_| Error::Nonsense(text))?;
+    let peer = device.open(theirs);
+    Ok((device, peer))
+}
+
+/// Messages as frames of the bare device.
+pub struct Frames {
+    device: Udp,
+    peer: Peer,
+    frame_bytes: usize,
+    sent: usize,
+    received: usize,
+    inbox: Inbox,
+}
+
+pub fn frames(task: &Task, line: &Line) -> Result<Frames, Error> {
+    let (device, peer) = device(task, line)?;
+    let frame_bytes = device.frame_max(peer);
+    Ok(Frames { device, peer, frame_bytes, sent: 0, received: 0, inbox: Inbox::default() })
+}
+
+impl Frames {
+    fn put(&mut self, run: &[u8]) -> Result<(), Error> {
+        while let Err(error) = self.device.send_run(self.peer, run, self.frame_bytes) {
+            if error != SendError::Again {
+                return Err(Error::Worker(error.to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, into: &mut [u8]) -> Result<(), Error> {
+        while !self.inbox.fill(into)? {
+            self.device.poll(&mut self.inbox, POLL_FRAMES);
+        }
+        Ok(())
+    }
+}
+
+impl Channel for Frames {
+    fn send(&mut self, message: &[u8]) -> Result<(), Error> {
+        for run in message.chunks(self.frame_bytes * WINDOW_FRAMES / 2) {
+            self.put(run)?;
+            self.sent += run.len().div_ceil(self.frame_bytes);
+            if self.sent >= WINDOW_FRAMES / 2 {
+                self.sent = 0;
+                let mut word = [0; WORD.len()];
+                self.take(&mut word)?;
+                if word != WORD {
+                    return Err(Error::Nonsense("a message instead of the word".into()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn recv(&mut self, message: &mut [u8]) -> Result<(), Error> {
+        for run in message.chunks_mut(self.frame_bytes * WINDOW_FRAMES / 2) {
+            self.take(run)?;
+            self.received += run.len().div_ceil(self.frame_bytes);
+            if self.received >= WINDOW_FRAMES / 2 {
+                self.received = 0;
+                self.put(WORD)?;
+            }
+        }
+        self.device.flush();
+        Ok(())
+    }
+}
+
+/// Bytes that have arrived in order.
+#[derive(Default)]
+struct Inbox {
+    bytes: Vec<u8>,
+    taken: usize,
+    fault: Option<PeerFault>,
+}
+
+impl Inbox {
+    /// Fills `into` if enough is there.
+    fn fill(&mut self, into: &mut [u8]) -> Result<bool, Error> {
+        if let Some(fault) = self.fault {
+            return Err(Error::Worker(fault.to_string()));
+        }
+        let Some(found) = self.bytes.get(self.taken..self.taken + into.len()) else { return Ok(false) };
+        into.copy_from_slice(found);
+        self.taken += into.len();
+        if self.taken == self.bytes.len() {
+            self.bytes.clear();
+            self.taken = 0;
+        }
+        Ok(true)
+    }
+}
+
+impl Sink for Inbox {
+    fn frame(&mut self, _: Peer, frame: Frame<'_>) {
+        match frame {
+            Frame::Private(bytes) => self.bytes.extend_from_slice(bytes),
+            Frame::Shared(_) => self.fault = Some(PeerFault::BrokenRules("a shared frame from the network")),
+        }
+    }
+
+    fn peer_failed(&mut self, _: Peer, why: PeerFault) {
+        self.fault = Some(why);
+    }
+}
+
+/// Messages as packets of a reliable link.
+pub struct Links {
+    link: Link,
+    rail: OneRail,
+    inbox: Inbox,
+}
+
+/// The link's one rail.
+struct OneRail {
+    device: Udp,
+    peer: Peer,
+}
+
+/// How long the end of a stream may take to get through.
+const LINGER: Nanos = Nanos::from_ms(1000);
+const RAIL: Rail = Rail(0);
+
+pub fn links(task: &Task, line: &Line) -> Result<Links, Error> {
+    let (device, peer) = device(task, line)?;
+    let frame_max = device.frame_max(peer);
+    let window = credit_share(device.receive_buffer_bytes(), 1, frame_max);
+    let (here, there) = if task.side == Side::A { (Rank(0), Rank(1)) } else { (Rank(1), Rank(0)) };
+    let keys = LinkKeys::derive(&KEY, JOB, here, there);
+    let link = Link::new(Config::from_params(frame_max, 1, window), keys, now());
+    Ok(Links { link, rail: OneRail { device, peer }, inbox: Inbox::default() })
+}
+
+impl Links {
+    /// Takes what has come, then sends what is due.
+    fn progress(&mut self) {
+        let mut sink = Packets { link: &mut self.link, inbox: &mut self.inbox };
+        self.rail.device.poll(&mut sink, POLL_FRAMES);
+        self.link.transmit_runs(now(), &mut self.rail);
+        self.rail.device.flush();
+    }
+}
+
+impl Outlet for OneRail {
+    fn send_run(&mut self, _: Rail, run: &[u8], segment: usize) -> Result<(), Full> {
+        self.device.send_run(self.peer, run, segment).map_err(|_| Full)
+    }
+}
+
+/// Gives frames to the link and keeps the packets that come out.
+struct Packets<'a> {
+    link: &'a mut Link,
+    inbox: &'a mut Inbox,
+}
+
+impl Sink for Packets<'_> {
+    fn frame(&mut self, _: Peer, frame: Frame<'_>) {
+        let Frame::Private(bytes) = frame else { return };
+        // A refused frame is counted by the link; what it carried is sent again.
+        if let Ok(Some(packet)) = self.link.receive(now(), RAIL, bytes) {
+            self.inbox.bytes.extend_from_slice(packet);
+        }
+        while let Some(packet) = self.link.next_packet() {
+            self.inbox.bytes.extend_from_slice(packet);
+        }
+    }
+
+    fn peer_failed(&mut self, _: Peer, why: PeerFault) {
+        self.inbox.fault = Some(why);
+    }
+}
+
+impl Channel for Links {
+    fn send(&mut self, message: &[u8]) -> Result<(), Error> {
+        for packet in message.chunks(self.link.packet_max()) {
+            loop {
+                match self.link.send(now(), [packet, &[]]) {
+                    Ok(()) => break,
+                    Err(LinkError::Again) => self.progress(),
+                    Err(error) => return Err(Error::Worker(error.to_string())),
+                }
+            }
+        }
+        self.link.transmit_runs(now(), &mut self.rail);
+        self.rail.device.flush();
+        Ok(())
+    }
+
+    fn recv(&mut self, message: &mut [u8]) -> Result<(), Error> {
+        while !self.inbox.fill(message)? {
+            self.progress();
+        }
+        Ok(())
+    }
+
+    /// Nothing that was sent is left behind, and no acknowledgement is owed; a peer that has gone already is not waited for.
+    fn finish(&mut self) {
+        let deadline = now() + LINGER;
+        while (self.link.unacknowledged() > 0 || self.link.deadline().is_some()) && now() < deadline {
+            self.progress();
+        }
+    }
+}
