@@ -2,7 +2,7 @@
 //! engine's progress; never blocks.
 
 use pulc_base::Rank;
-use pulc_base::boot::{self, MESSAGE_MAX, ToKeeper, ToRank};
+use pulc_base::boot::{self, MESSAGE_MAX, PASS_FDS_MAX, ToKeeper, ToRank};
 use pulc_hal::os::fdpass::Seqpacket;
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -15,6 +15,9 @@ pub(crate) struct Broker {
     waiting: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
     /// Messages read so far, to compare with what the board says was written.
     read: u32,
+    /// Given up for a moment while reading, so that a channel can be taken although the program has used up all
+    /// descriptors: the kernel drops those that find no room.
+    reserve: Vec<OwnedFd>,
 }
 
 /// What [`Broker::next`] found.
@@ -29,7 +32,24 @@ pub(crate) enum Heard {
 impl Broker {
     /// The welcome counts as the first message if the keeper announced it.
     pub fn new(keeper: Seqpacket) -> Broker {
-        Broker { keeper, waiting: VecDeque::new(), read: 0 }
+        let mut broker = Broker { keeper, waiting: VecDeque::new(), read: 0, reserve: Vec::new() };
+        broker.refill();
+        broker
+    }
+
+    /// Frees the reserve of descriptors; to be called before reading.
+    pub fn open_reserve(&mut self) {
+        self.reserve.clear();
+    }
+
+    /// And this after what was read has been dealt with.
+    pub fn refill(&mut self) {
+        while self.reserve.len() < PASS_FDS_MAX {
+            match self.keeper.as_fd().try_clone_to_owned() {
+                Ok(fd) => self.reserve.push(fd),
+                Err(_) => return,
+            }
+        }
     }
 
     /// Whether the board's count says that there is something to read. The keeper need not count the welcome: reading a
@@ -78,6 +98,10 @@ impl Broker {
                 Err(_) => Heard::Closed,
             },
             Err(error) if error.kind() == ErrorKind::WouldBlock => Heard::Nothing,
+            Err(error) if error.kind() == ErrorKind::InvalidData => {
+                pulc_base::log!(Error, "handler", "a channel is lost because its descriptors found no room: {error}");
+                self.next()
+            }
             Ok(None) | Err(_) => Heard::Closed,
         }
     }

@@ -367,6 +367,11 @@ impl Engine {
         }
     }
 
+    /// Makes the channel to a rank if there is none, so that what is posted to it can go.
+    pub fn connect(&mut self, dst: Rank) -> Result<(), SendFault> {
+        self.route(dst).map(|_| ())
+    }
+
     /// The way to a rank, made now if there is none.
     fn route(&mut self, dst: Rank) -> Result<Route, SendFault> {
         let peer = self.floor.peers.get(dst.0 as usize).ok_or(SendFault::NoSuchRank(dst))?;
@@ -439,13 +444,14 @@ impl Engine {
     fn push_outbox(&mut self) {
         for _ in 0..self.floor.outbox.posts.len() {
             let Some(post) = self.floor.outbox.posts.pop_front() else { return };
-            if self.push(&post) == Ok(Outcome::Again) {
+            // A channel that cannot be made now may be made later; to those that are gone nothing goes.
+            if matches!(self.push(&post), Ok(Outcome::Again) | Err(SendFault::NoChannel(_))) {
                 self.floor.outbox.posts.push_back(post);
             }
         }
     }
 
-    /// Sends one message of the engine or a handler; to those that are gone it goes nowhere.
+    /// Sends one message of the engine or a handler.
     fn push(&mut self, post: &Post) -> Result<Outcome, SendFault> {
         let control = |kind, id| Head { proto: Proto::CONTROL.0, kind, header_len: 0, flags: FREE, id, total: 0 };
         match post {
@@ -476,11 +482,13 @@ impl Engine {
         loop {
             let Some(broker) = &mut self.broker else { return heard };
             broker.flush();
+            broker.open_reserve();
             match broker.next() {
                 Heard::Message(ToRank::Passed { from, what }, fds) => self.accept(from, &what, fds),
                 Heard::Message(ToRank::Gone { rank, how }, _) => self.rank_ended(rank, End::Gone(how)),
                 Heard::Message(ToRank::Welcome { .. } | ToRank::Refused { .. }, _) => {}
                 Heard::Nothing => {
+                    broker.refill();
                     broker.caught_up(written);
                     return heard;
                 }

@@ -121,12 +121,17 @@ impl Port {
         check_name(to.name())?;
         let mut guard = process.lock();
         let epoch = self.pulc.epoch.load(Ordering::Relaxed);
-        let (table, outbox) = guard.engine.handler_and_outbox::<PortTable>(Proto::PORT).expect("registered by attach");
+        let table = guard.engine.handler::<PortTable>(Proto::PORT).expect("registered by attach");
         let key = (dst, to.shared_name().clone());
         if let Some(number) = table.known.get(&key) {
             to.remember(*number, epoch);
             return Ok(*number);
         }
+        if let Err(fault) = guard.engine.connect(dst) {
+            drop(guard);
+            return Err(error::of_send(process, fault));
+        }
+        let (table, outbox) = guard.engine.handler_and_outbox::<PortTable>(Proto::PORT).expect("registered by attach");
         let question = table.ask(dst, to.name(), outbox);
         let lookup = clock::now() + self.pulc.lookup;
         let until = deadline.map_or(lookup, |deadline| deadline.min(lookup));
