@@ -6,6 +6,7 @@ pub mod error;
 pub mod identity;
 pub mod jobs;
 pub mod membership;
+pub mod keeper;
 pub mod mesh;
 pub mod peer_message;
 

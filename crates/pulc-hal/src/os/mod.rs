@@ -3,6 +3,7 @@
 
 pub mod bell;
 pub mod copy;
+pub mod core_claims;
 pub mod cpu;
 pub mod fdpass;
 pub mod futex;

@@ -29,6 +29,8 @@ pub struct Start<'a> {
     pub stdio: [Option<BorrowedFd<'a>>; 3],
     /// Descriptors that the program finds at 3, 4, …; every other one is closed at exec.
     pub extra_fds: &'a [BorrowedFd<'a>],
+    /// Directory of the cgroup (version 2) in which the child is born.
+    pub cgroup: Option<BorrowedFd<'a>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,6 +69,7 @@ pub enum Step {
     Affinity,
     Directory,
     Exec,
+    Cgroup,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +90,7 @@ impl Step {
             Step::Affinity => "cannot pin to the given cores",
             Step::Directory => "cannot enter the working directory",
             Step::Exec => "cannot execute the program",
+            Step::Cgroup => "cannot enter its cgroup",
         }
     }
 
@@ -100,6 +104,7 @@ impl Step {
             Step::Affinity,
             Step::Directory,
             Step::Exec,
+            Step::Cgroup,
         ]
         .into_iter()
         .find(|step| *step as i32 == raw)
@@ -130,6 +135,8 @@ struct Plan<'a> {
     extra: &'a [c_int],
     affinity: Option<libc::cpu_set_t>,
     parent: libc::pid_t,
+    /// Cgroup directory that the child has to enter by itself, or -1.
+    enter_cgroup: c_int,
     failed_step: i32,
     failed_errno: i32,
 }
@@ -172,6 +179,7 @@ impl Starter {
             extra: &extra,
             affinity: (!start.cores.is_empty()).then(|| cpu_set(start.cores)),
             parent: std::process::id() as libc::pid_t,
+            enter_cgroup: -1,
             failed_step: 0,
             failed_errno: 0,
         };
@@ -182,8 +190,29 @@ impl Starter {
     }
 
     fn clone_and_wait(&mut self, plan: &mut Plan<'_>) -> Result<Child, StartError> {
+        let (pid, pidfd) = match plan.start.cgroup {
+            None => self.clone_plain(plan),
+            Some(cgroup) => match self.clone_into(plan, cgroup) {
+                // No clone3 here (an old kernel, or a container's filter): the child goes into the group by itself.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
+                    plan.enter_cgroup = cgroup.as_raw_fd();
+                    self.clone_plain(plan)
+                }
+                other => other,
+            },
+        }
+        .map_err(|source| StartError { step: Step::Clone, source })?;
+        // The child wrote these through shared memory before it ended; the kernel's vfork wake-up orders that.
+        if plan.failed_errno != 0 {
+            let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
+            let source = io::Error::from_raw_os_error(plan.failed_errno);
+            return Err(StartError { step: Step::from_raw(plan.failed_step), source });
+        }
+        Ok(Child { pid, pidfd })
+    }
+
+    fn clone_plain(&mut self, plan: &mut Plan<'_>) -> io::Result<(Pid, OwnedFd)> {
         let mut pidfd: c_int = -1;
-        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
         // SAFETY: one past the end of our own boxed stack, 16-byte aligned because its elements are u128.
         let stack_top = unsafe { self.stack.as_mut_ptr().add(self.stack.len()) };
         // SAFETY: CLONE_VFORK suspends this thread until the child has exec'd or ended, so the stack, the plan and all it
@@ -193,25 +222,77 @@ impl Starter {
             libc::clone(
                 child_main,
                 stack_top.cast::<c_void>(),
-                flags,
+                CLONE_FLAGS | libc::SIGCHLD,
                 std::ptr::from_mut(plan).cast::<c_void>(),
                 &raw mut pidfd,
             )
         };
         if pid < 0 {
-            return Err(StartError { step: Step::Clone, source: io::Error::last_os_error() });
+            return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel stored a descriptor that nobody else owns, because CLONE_PIDFD succeeded.
-        let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-        let pid = Pid::from_raw(pid).expect("clone returns a positive pid to the parent");
-        // The child wrote these through shared memory before it ended; the kernel's vfork wake-up orders that.
-        let (step, errno) = (plan.failed_step, plan.failed_errno);
-        if errno != 0 {
-            let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
-            return Err(StartError { step: Step::from_raw(step), source: io::Error::from_raw_os_error(errno) });
-        }
-        Ok(Child { pid, pidfd })
+        Ok(born(pid, pidfd))
     }
+
+    /// Like `clone_plain`, with the child born inside a cgroup: moving it there later costs a grace period of the kernel.
+    #[cfg(target_arch = "x86_64")]
+    fn clone_into(&mut self, plan: &mut Plan<'_>, cgroup: BorrowedFd<'_>) -> io::Result<(Pid, OwnedFd)> {
+        let mut pidfd: c_int = -1;
+        let arguments = libc::clone_args {
+            flags: (CLONE_FLAGS as u64) | CLONE_INTO_CGROUP,
+            pidfd: (&raw mut pidfd) as u64,
+            child_tid: 0,
+            parent_tid: 0,
+            exit_signal: libc::SIGCHLD as u64,
+            stack: self.stack.as_mut_ptr() as u64,
+            stack_size: size_of_val(&*self.stack) as u64,
+            tls: 0,
+            set_tid: 0,
+            set_tid_size: 0,
+            cgroup: cgroup.as_raw_fd() as u64,
+        };
+        let result: i64;
+        // SAFETY: as in `clone_plain`. The child starts behind the system call on its own stack (16-byte aligned: a
+        // multiple of 16 from an aligned start) with the same registers, calls `child_main` and never returns from it; the
+        // parent continues at the label with only rax, rcx and r11 changed by the kernel.
+        unsafe {
+            std::arch::asm!(
+                "syscall",
+                "test rax, rax",
+                "jnz 2f",
+                "xor ebp, ebp",
+                "mov rdi, r13",
+                "call r12",
+                "ud2",
+                "2:",
+                inlateout("rax") libc::SYS_clone3 => result,
+                in("rdi") &raw const arguments,
+                in("rsi") size_of::<libc::clone_args>(),
+                in("r12") child_main as extern "C" fn(*mut c_void) -> c_int,
+                in("r13") std::ptr::from_mut(plan),
+                lateout("rcx") _,
+                lateout("r11") _,
+            );
+        }
+        if result < 0 {
+            return Err(io::Error::from_raw_os_error(-result as i32));
+        }
+        Ok(born(result as i32, pidfd))
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn clone_into(&mut self, _: &mut Plan<'_>, _: BorrowedFd<'_>) -> io::Result<(Pid, OwnedFd)> {
+        Err(io::Error::from_raw_os_error(libc::ENOSYS))
+    }
+}
+
+const CLONE_FLAGS: c_int = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD;
+#[cfg(target_arch = "x86_64")]
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+fn born(pid: libc::pid_t, pidfd: c_int) -> (Pid, OwnedFd) {
+    // SAFETY: the kernel stored a descriptor that nobody else owns, because CLONE_PIDFD succeeded.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    (Pid::from_raw(pid).expect("clone returns a positive pid to the parent"), pidfd)
 }
 
 fn pointers<'a>(strings: impl Iterator<Item = &'a CString>) -> Vec<*const c_char> {
@@ -283,6 +364,14 @@ fn prepare_child(plan: &Plan<'_>) -> Result<(), Step> {
                 return Err(Step::ParentDied);
             }
         }
+    }
+    if plan.enter_cgroup >= 0 {
+        // SAFETY: see above.
+        let written = unsafe {
+            let file = libc::openat(plan.enter_cgroup, c"cgroup.procs".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+            libc::write(file, c"0".as_ptr().cast(), 1)
+        };
+        check(written as c_int, Step::Cgroup)?;
     }
     // SAFETY: see above.
     unsafe {

@@ -22,6 +22,7 @@ fn shell<'a>(argv: &'a [CString], env: &'a [&'a [CString]], out: BorrowedFd<'a>)
         parent_death_signal: Some(libc::SIGKILL),
         stdio: [None, Some(out), None],
         extra_fds: &[],
+        cgroup: None,
     }
 }
 
@@ -103,4 +104,18 @@ fn a_child_ends_with_the_thread_that_started_it() {
     let child = receiver.recv().unwrap();
     let (_, status) = waitpid(Some(child.pid), WaitOptions::empty()).unwrap().unwrap();
     assert_eq!(status.terminating_signal(), Some(libc::SIGKILL));
+}
+
+#[test]
+fn a_child_can_be_born_in_a_cgroup() {
+    let path = format!("/sys/fs/cgroup/unified/pulc-test-{}", std::process::id());
+    if std::fs::create_dir(&path).is_err() {
+        eprintln!("skipped: no writable cgroup version 2 at /sys/fs/cgroup/unified");
+        return;
+    }
+    let directory = std::fs::File::open(&path).unwrap();
+    let directory: &'static std::fs::File = Box::leak(Box::new(directory));
+    let text = output_of("cat /proc/self/cgroup", |start| start.cgroup = Some(directory.as_fd()));
+    std::fs::remove_dir(&path).unwrap();
+    assert!(text.contains("/pulc-test-"), "{text}");
 }

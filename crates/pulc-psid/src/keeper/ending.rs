@@ -1,0 +1,160 @@
+//! The ranks as processes, and how they end. A rank is signalled through its process group only while it is unreaped (so
+//! its number cannot have been given to anybody else). What they leave behind becomes a child of the keeper, who is a
+//! subreaper: "no children" therefore means that nothing of the job is left here.
+
+use super::cgroup::Cgroup;
+use super::pinning::Pinning;
+use pulc_base::boot::Gone;
+use pulc_base::clock::{Nanos, now};
+use pulc_base::{Rank, log};
+use pulc_control::StopKind;
+use pulc_hal::os::process::Child;
+use pulc_hal::os::proctree;
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, kill_process_group, wait};
+use std::collections::HashMap;
+
+/// Repeats SIGKILL to what did not die at once (it may have forked meanwhile).
+const KILL_AGAIN: Nanos = Nanos::from_ms(20);
+
+#[derive(Default)]
+pub struct Processes {
+    ranks: Vec<Process>,
+    by_pid: HashMap<Pid, usize>,
+    living: usize,
+    kill_at: Option<Nanos>,
+    killing: bool,
+    cgroup: Option<Cgroup>,
+    pinning: Option<Pinning>,
+    pub kill_delay: Nanos,
+}
+
+struct Process {
+    rank: Rank,
+    child: Child,
+    reaped: bool,
+}
+
+impl Processes {
+    pub fn add(&mut self, rank: Rank, child: Child) {
+        self.by_pid.insert(child.pid, self.ranks.len());
+        self.ranks.push(Process { rank, child, reaped: false });
+        self.living += 1;
+    }
+
+    /// What has to live as long as the ranks.
+    pub fn keep(&mut self, cgroup: Option<Cgroup>, pinning: Option<Pinning>) {
+        self.cgroup = cgroup;
+        self.pinning = pinning;
+    }
+
+    pub fn pids(&self) -> Vec<u32> {
+        self.ranks.iter().map(|process| process.child.pid.as_raw_nonzero().get() as u32).collect()
+    }
+
+    pub fn all_ended(&self) -> bool {
+        self.living == 0
+    }
+
+    /// Collects who has ended, ranks and what they left behind.
+    pub fn reap(&mut self) -> Vec<(Rank, Gone)> {
+        let mut ended = Vec::new();
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            if let Some(process) = self.by_pid.remove(&pid).and_then(|index| self.ranks.get_mut(index)) {
+                process.reaped = true;
+                self.living -= 1;
+                ended.push((process.rank, how(status)));
+            }
+        }
+        ended
+    }
+
+    pub fn stop(&mut self, kind: StopKind) {
+        match kind {
+            StopKind::Gently if self.killing => {}
+            StopKind::Gently => {
+                let at = now() + self.kill_delay;
+                self.kill_at = Some(self.kill_at.map_or(at, |earlier| earlier.min(at)));
+                self.signal(Signal::TERM);
+                // A stopped rank would not even see it.
+                self.signal(Signal::CONT);
+            }
+            StopKind::AtOnce => {
+                self.kill_at = Some(now());
+                self.due();
+            }
+        }
+    }
+
+    /// Sends SIGKILL when it is time for it; returns when to ask again.
+    pub fn due(&mut self) -> Option<Nanos> {
+        if self.living == 0 {
+            return None;
+        }
+        let time = now();
+        if self.kill_at.is_some_and(|at| at <= time) {
+            self.killing = true;
+            self.kill_at = Some(time + KILL_AGAIN);
+            self.signal(Signal::KILL);
+            self.kill_children();
+            if let Some(cgroup) = &self.cgroup {
+                cgroup.kill();
+            }
+        }
+        self.kill_at
+    }
+
+    fn signal(&self, signal: Signal) {
+        for process in self.ranks.iter().filter(|process| !process.reaped) {
+            // Its group exists since before it was exec'd; it may have left it, so it is hit by itself as well.
+            let _ = kill_process_group(process.child.pid, signal);
+            let _ = rustix::process::pidfd_send_signal(&process.child.pidfd, signal);
+        }
+    }
+
+    /// Our direct children stay ours until we reap them, so their pids are theirs.
+    fn kill_children(&self) {
+        match proctree::own_children() {
+            Ok(children) => children.into_iter().for_each(|pid| {
+                let _ = kill_process(pid, Signal::KILL);
+            }),
+            Err(error) => log!(Error, "keeper", "cannot list the job's processes: {error}"),
+        }
+    }
+
+    /// Ends what the ranks left behind. Returns whether nothing is left.
+    pub fn sweep(&mut self) -> bool {
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+                Ok(None) => break,
+                Err(_) => return true,
+            }
+        }
+        if let Some(cgroup) = &self.cgroup {
+            cgroup.kill();
+        }
+        self.kill_children();
+        false
+    }
+
+    pub fn remove_cgroup(&mut self) {
+        let Some(cgroup) = self.cgroup.take() else { return };
+        // A process that was born there outside of our tree keeps it alive: nothing is left after the kill.
+        for _ in 0..200 {
+            if cgroup.remove() {
+                return;
+            }
+            cgroup.kill();
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        log!(Warn, "keeper", "the job's cgroup could not be removed");
+    }
+}
+
+fn how(status: WaitStatus) -> Gone {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => Gone::Exited(code as u8),
+        (None, Some(signal)) => Gone::Killed(signal as u8),
+        (None, None) => Gone::Lost,
+    }
+}

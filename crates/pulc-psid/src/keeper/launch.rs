@@ -1,0 +1,250 @@
+//! The two phases of a launch on this node. `prepare` takes everything that can fail: program, directory, sockets, cores,
+//! descriptors. `go` starts the ranks. Called by the keeper's loop; a failure is one line of text for the user.
+
+use super::broker::Seat;
+use super::cgroup::Cgroup;
+use super::lookup::find_program;
+use super::message::Prepare;
+use super::pinning::Pinning;
+use pulc_base::boot::{
+    self, ENV_COOKIE, ENV_JOBID, ENV_KEEPER, ENV_LOCAL_RANK, ENV_LOCAL_SIZE, ENV_NODE, ENV_RANK, ENV_SIZE,
+};
+use pulc_base::{Rank, log};
+use pulc_control::{LaunchSpec, Stream};
+use pulc_hal::board::Board;
+use pulc_hal::os::fdpass::Listener;
+use pulc_hal::os::process::{Child, Group, ResourceLimit, Start, Starter};
+use pulc_hal::os::{memfd, signals};
+use rustix::fs::{Mode, OFlags};
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::ffi::CString;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Names that the keeper gives to its ranks and never takes over from the caller's environment.
+const OWN_NAMES: [&str; 8] =
+    [ENV_KEEPER, ENV_COOKIE, ENV_RANK, ENV_SIZE, ENV_JOBID, ENV_NODE, ENV_LOCAL_RANK, ENV_LOCAL_SIZE];
+
+/// All that the second phase needs.
+pub struct Prepared {
+    pub order: Prepare,
+    pub addresses: Vec<Vec<SocketAddr>>,
+    pub cgroup: Option<Cgroup>,
+    program: CString,
+    name: String,
+    listener: Listener,
+    board: (Board, OwnedFd),
+    seats: Vec<Seat>,
+    pinning: Option<Pinning>,
+    null: OwnedFd,
+}
+
+/// A started rank and our ends of its pipes.
+pub struct Started {
+    pub child: Child,
+    pub rank: Rank,
+    pub pipes: [(Stream, OwnedFd); 2],
+    pub input: Option<OwnedFd>,
+}
+
+/// Name of the job's cgroup on one node; psid clears it by this name when the keeper has been killed.
+pub fn cgroup_name(job: pulc_base::JobId, node: pulc_base::NodeId) -> String {
+    format!("pulc-{job}-{node}")
+}
+
+/// First phase.
+pub fn prepare(order: Prepare) -> Result<Prepared, String> {
+    raise_descriptor_limit();
+    let program = find_program(&order.launch)?;
+    let mut random = vec![0u8; 16 * (order.count as usize + 1)];
+    fill_random(&mut random)?;
+    let (name_bits, cookies) = random.split_at(16);
+    let name = format!("pulc-keeper-{}", hex(name_bits));
+    let listener =
+        Listener::bind(name.as_bytes()).map_err(|error| format!("cannot open the attach socket: {error}"))?;
+    let board = Board::create(order.count).map_err(|error| format!("cannot make the board: {error}"))?;
+    let mut seats = Vec::new();
+    let mut addresses = Vec::new();
+    for (rank, cookie) in (order.first..).zip(cookies.chunks_exact(16)) {
+        let mut rails = Vec::new();
+        let mut bound = Vec::new();
+        for ip in &order.rails {
+            let failed = |error| format!("cannot bind a socket for rank {rank} at {ip}: {error}");
+            let socket = UdpSocket::bind((*ip, 0)).map_err(failed)?;
+            bound.push(socket.local_addr().map_err(failed)?);
+            rails.push(OwnedFd::from(socket));
+        }
+        addresses.push(bound);
+        let cookie = cookie.try_into().expect("chunks of 16 bytes");
+        seats.push(Seat::new(Rank(rank), cookie, rails));
+    }
+    let pinning = if order.launch.pin { Pinning::claim(order.count) } else { None };
+    let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|error| format!("cannot open /dev/null: {error}"))?;
+    let cgroup = Cgroup::make(&cgroup_name(order.job, order.node));
+    Ok(Prepared { order, addresses, cgroup, program, name, listener, board, seats, pinning, null })
+}
+
+/// What remains for the broker when the ranks have been started.
+pub struct BrokerParts {
+    pub listener: Listener,
+    pub boot: (OwnedFd, u32),
+    pub board: (Board, OwnedFd),
+    pub seats: Vec<Seat>,
+}
+
+/// Second phase: starts the ranks one after the other. Those started before a failure are handed out through `started` and
+/// have to be ended by the caller.
+pub fn go(
+    prepared: Prepared,
+    wire_up: &boot::Boot,
+    started: &mut dyn FnMut(Started),
+) -> Result<(BrokerParts, Option<Cgroup>, Option<Pinning>), (String, Option<Cgroup>)> {
+    let Prepared { order, cgroup, program, name, listener, board, seats, pinning, null, .. } = prepared;
+    let bytes = boot::encode(wire_up);
+    let boot = match memfd::create_constant("pulc-boot", &bytes) {
+        Ok(fd) => (fd, bytes.len() as u32),
+        Err(error) => return Err((format!("cannot make the wire-up table: {error}"), cgroup)),
+    };
+    let node = wire_up.tasks.get(order.first as usize).map_or(0, |task| task.node);
+    let argv: Vec<CString> = order.launch.argv.iter().filter_map(|arg| CString::new(arg.clone()).ok()).collect();
+    let shared = shared_environment(&order, &name, node);
+    let cwd = CString::new(order.launch.cwd.clone()).unwrap_or_default();
+    let limits = limits_to_set(&order.launch);
+    let cores = pinning.as_ref().map(Pinning::spread).unwrap_or_default();
+    let mut starter = Starter::default();
+    for (local, seat) in seats.iter().enumerate() {
+        let own = own_environment(seat, local);
+        let fail = |what: String| (format!("rank {} cannot be started: {what}", seat.rank), ());
+        let attempt = || -> Result<Started, String> {
+            let (out_reader, out) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| format!("no pipe: {error}"))?;
+            let (err_reader, err) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| format!("no pipe: {error}"))?;
+            let input = match seat.rank {
+                Rank(0) => Some(pipe_with(PipeFlags::CLOEXEC).map_err(|error| format!("no pipe: {error}"))?),
+                _ => None,
+            };
+            for fd in [&out_reader, &err_reader].into_iter().chain(input.as_ref().map(|(_, writer)| writer)) {
+                rustix::io::ioctl_fionbio(fd, true).map_err(|error| error.to_string())?;
+            }
+            let stdin = input.as_ref().map_or(null.as_fd(), |(reader, _)| reader.as_fd());
+            let start = Start {
+                program: &program,
+                argv: &argv,
+                env: &[&shared, &own],
+                cwd: Some(&cwd),
+                umask: Some(order.launch.umask),
+                limits: &limits,
+                cores: cores.get(local).map_or(&[], Vec::as_slice),
+                group: Group::NewGroup,
+                parent_death_signal: Some(signals::SIGKILL),
+                stdio: [Some(stdin), Some(out.as_fd()), Some(err.as_fd())],
+                extra_fds: &[],
+                cgroup: cgroup.as_ref().map(AsFd::as_fd),
+            };
+            let child = starter.start(&start).map_err(|error| error.to_string())?;
+            let pipes = [(Stream::Out, out_reader), (Stream::Err, err_reader)];
+            Ok(Started { child, rank: seat.rank, pipes, input: input.map(|(_, writer)| writer) })
+        };
+        let mut attempt = attempt;
+        match attempt() {
+            Ok(rank) => started(rank),
+            Err(what) => return Err((fail(what).0, cgroup)),
+        }
+    }
+    Ok((BrokerParts { listener, boot, board, seats }, cgroup, pinning))
+}
+
+fn shared_environment(order: &Prepare, name: &str, node: u32) -> Vec<CString> {
+    let libraries = own_libraries();
+    let mut seen_libraries = false;
+    let mut all: Vec<Vec<u8>> = Vec::with_capacity(order.launch.env.len() + 8);
+    for (key, value) in &order.launch.env {
+        if OWN_NAMES.iter().any(|own| own.as_bytes() == key) {
+            continue;
+        }
+        match &libraries {
+            Some(ours) if key == b"LD_LIBRARY_PATH" => {
+                seen_libraries = true;
+                all.push([key.as_slice(), b"=", ours, b":", value].concat());
+            }
+            _ => all.push([key.as_slice(), b"=", value].concat()),
+        }
+    }
+    if let Some(ours) = libraries.filter(|_| !seen_libraries) {
+        all.push([b"LD_LIBRARY_PATH=", ours.as_slice()].concat());
+    }
+    let own = [
+        (ENV_KEEPER, name.to_owned()),
+        (ENV_SIZE, order.total.to_string()),
+        (ENV_JOBID, order.job.to_string()),
+        (ENV_NODE, node.to_string()),
+        (ENV_LOCAL_SIZE, order.count.to_string()),
+    ];
+    all.extend(own.into_iter().map(|(key, value)| format!("{key}={value}").into_bytes()));
+    all.into_iter().filter_map(|entry| CString::new(entry).ok()).collect()
+}
+
+/// The directory `lib` beside the `bin` in which this binary stands, if it is there.
+fn own_libraries() -> Option<Vec<u8>> {
+    let binary = std::fs::read_link("/proc/self/exe").ok()?;
+    let lib = binary.parent()?.parent()?.join("lib");
+    let has_bin = binary.parent()?.file_name()? == "bin";
+    (has_bin && lib.join("libpulc.so").exists()).then(|| lib.into_os_string().into_encoded_bytes())
+}
+
+fn own_environment(seat: &Seat, local: usize) -> Vec<CString> {
+    let own = [(ENV_RANK, seat.rank.to_string()), (ENV_LOCAL_RANK, local.to_string()), (ENV_COOKIE, hex(&seat.cookie))];
+    own.into_iter().filter_map(|(key, value)| CString::new(format!("{key}={value}")).ok()).collect()
+}
+
+/// The caller's limits, as far as they differ from the keeper's and may be set here.
+fn limits_to_set(launch: &LaunchSpec) -> Vec<ResourceLimit> {
+    let root = rustix::process::geteuid().is_root();
+    let infinite = |limit: Option<u64>| limit.unwrap_or(u64::MAX);
+    let mut set = Vec::new();
+    for wanted in &launch.limits {
+        let Some(resource) = resource(wanted.resource) else { continue };
+        let now = rustix::process::getrlimit(resource);
+        let hard = if root { infinite(wanted.hard) } else { infinite(wanted.hard).min(infinite(now.maximum)) };
+        let soft = infinite(wanted.soft).min(hard);
+        if (soft, hard) != (infinite(now.current), infinite(now.maximum)) {
+            set.push(ResourceLimit { resource: wanted.resource, soft, hard });
+        }
+    }
+    set
+}
+
+/// Resource limits that travel with a job, by their Linux numbers.
+pub fn resource(number: u32) -> Option<rustix::process::Resource> {
+    use rustix::process::Resource::{
+        As, Core, Cpu, Data, Fsize, Locks, Memlock, Msgqueue, Nice, Nofile, Nproc, Rss, Rtprio, Rttime, Sigpending,
+        Stack,
+    };
+    let all = [
+        Cpu, Fsize, Data, Stack, Core, Rss, Nproc, Nofile, Memlock, As, Locks, Sigpending, Msgqueue, Nice, Rtprio,
+        Rttime,
+    ];
+    all.into_iter().find(|resource| *resource as u32 == number)
+}
+
+/// The keeper holds three or four descriptors for each rank.
+fn raise_descriptor_limit() {
+    let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = rustix::process::setrlimit(rustix::process::Resource::Nofile, limit) {
+        log!(Warn, "keeper", "the limit of open files stays as it is: {error}");
+    }
+}
+
+fn fill_random(bytes: &mut [u8]) -> Result<(), String> {
+    let mut done = 0;
+    while done < bytes.len() {
+        done += rustix::rand::getrandom(&mut bytes[done..], rustix::rand::GetRandomFlags::empty())
+            .map_err(|error| format!("no random numbers: {error}"))?;
+    }
+    Ok(())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

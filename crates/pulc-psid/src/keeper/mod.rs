@@ -1,0 +1,394 @@
+//! The keeper: one process per job and node, parent and subreaper of the job's ranks there, owner of their standard streams
+//! and broker of their channels. Started by psid from the same binary (`pulc keeper`) with its line to psid as descriptor 3.
+//! One thread, one epoll loop, no async runtime. It has no policy: it does what psid says, and when psid is gone it ends the
+//! job. It never waits for a rank and never outlives the job.
+
+mod broker;
+pub mod cgroup;
+mod control;
+mod ending;
+mod input;
+pub mod launch;
+mod lookup;
+pub mod message;
+pub mod output;
+mod pinning;
+
+use broker::{Broker, Event};
+use control::Control;
+use ending::Processes;
+use input::Input;
+use launch::Prepared;
+use message::{Order, Report};
+use output::{Next, Output};
+use pulc_base::boot::Gone;
+use pulc_base::clock::{Nanos, now};
+use pulc_base::{Rank, log};
+use pulc_control::StopKind;
+use pulc_hal::os::signals::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SignalFd};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+
+const CONTROL: u64 = 1 << 32;
+const SIGNALS: u64 = 2 << 32;
+const LISTENER: u64 = 3 << 32;
+const CONNECTION: u64 = 4 << 32;
+const OUTPUT: u64 = 5 << 32;
+const INPUT: u64 = 6 << 32;
+const KIND: u64 = 0xffff_ffff << 32;
+
+/// Parcels that a rank's socket did not take are tried again after so long.
+const RETRY: Nanos = Nanos::from_ms(2);
+/// Time between two rounds of killing what is left of a job.
+const SWEEP: Nanos = Nanos::from_ms(5);
+
+/// The whole life of a keeper. `line` is its connection to psid.
+pub fn main(line: OwnedFd) -> ExitCode {
+    match Keeper::new(UnixStream::from(line)).and_then(|mut keeper| keeper.run()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            log!(Error, "keeper", "{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+struct Keeper {
+    epoll: OwnedFd,
+    control: Control,
+    signals: SignalFd,
+    prepared: Option<Box<Prepared>>,
+    broker: Option<Broker>,
+    output: Output,
+    input: Input,
+    processes: Processes,
+    /// The launch has failed or has not begun: nothing to wait for once told to stop.
+    started: bool,
+    psid_gone: bool,
+    done: bool,
+    control_writes: bool,
+    input_writes: bool,
+}
+
+impl Keeper {
+    fn new(line: UnixStream) -> io::Result<Keeper> {
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        let signals = SignalFd::new(&[SIGCHLD, SIGTERM, SIGINT, SIGHUP], true)?;
+        let control = Control::new(line)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &control, EventData::new_u64(CONTROL), EventFlags::IN)?;
+        epoll::add(&epoll, &signals, EventData::new_u64(SIGNALS), EventFlags::IN)?;
+        Ok(Keeper {
+            epoll,
+            control,
+            signals,
+            prepared: None,
+            broker: None,
+            output: Output::new(false),
+            input: Input::default(),
+            processes: Processes::default(),
+            started: false,
+            psid_gone: false,
+            done: false,
+            control_writes: false,
+            input_writes: false,
+        })
+    }
+
+    fn run(&mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(256);
+        loop {
+            let timer = self.timers();
+            self.control.flush();
+            if self.done && (self.psid_gone || !self.control.has_unsent()) {
+                return Ok(());
+            }
+            self.update_polling()?;
+            let timeout = timer.map(|at| {
+                let wait = at.since(now()).as_duration();
+                rustix::event::Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) }
+            });
+            events.clear();
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            for event in &events {
+                let (token, flags) = (event.data.u64(), event.flags);
+                self.event(token & KIND, (token & !KIND) as usize, flags);
+            }
+        }
+    }
+
+    fn event(&mut self, kind: u64, index: usize, flags: EventFlags) {
+        match kind {
+            CONTROL if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) => self.hear_psid(),
+            SIGNALS => self.hear_signals(),
+            LISTENER => self.accept(),
+            CONNECTION => {
+                let events = self.broker.as_mut().map(|broker| broker.read(index)).unwrap_or_default();
+                self.broker_events(events);
+            }
+            OUTPUT => self.read_output(index),
+            INPUT => {
+                if flags.contains(EventFlags::ERR) {
+                    self.input.close();
+                }
+                let control = &mut self.control;
+                self.input.write(&mut |report| control.report(report));
+            }
+            _ => {}
+        }
+    }
+
+    /// Does what is due and returns when to look again.
+    fn timers(&mut self) -> Option<Nanos> {
+        let mut next = self.processes.due();
+        let mut at = |when: Nanos| next = Some(next.map_or(when, |next: Nanos| next.min(when)));
+        if let Some(broker) = self.broker.as_mut().filter(|broker| broker.has_waiting()) {
+            broker.retry();
+            if broker.has_waiting() {
+                at(now() + RETRY);
+            }
+        }
+        let asks = self.input.is_open().then_some(Rank(0));
+        let control = &mut self.control;
+        if let Some(when) = self.output.tick(asks, &mut |report| control.report(report)) {
+            at(when);
+        }
+        self.resume_outputs();
+        if self.started && self.processes.all_ended() && !self.done {
+            if self.wind_up() {
+                self.done = true;
+                return Some(now());
+            }
+            at(now() + SWEEP);
+        }
+        next
+    }
+
+    /// Everything of the job gone and everything printed sent?
+    fn wind_up(&mut self) -> bool {
+        if !self.processes.sweep() {
+            return false;
+        }
+        let control = &mut self.control;
+        if !self.psid_gone && !self.output.finish(&mut |report| control.report(report)) {
+            return false;
+        }
+        if let Some(refused) = self.broker.as_ref().map(Broker::refused).filter(|refused| *refused > 0) {
+            log!(Info, "keeper", "{refused} messages on the attach socket were refused");
+        }
+        self.processes.remove_cgroup();
+        self.control.report(&Report::Clean);
+        true
+    }
+
+    fn hear_psid(&mut self) {
+        match self.control.receive() {
+            Ok(orders) => orders.into_iter().for_each(|order| self.obey(order)),
+            Err(error) => {
+                if !self.psid_gone && !self.done {
+                    log!(Info, "keeper", "psid is gone ({error}); the job ends");
+                }
+                self.psid_gone = true;
+                let _ = epoll::delete(&self.epoll, &self.control);
+                self.stop(StopKind::AtOnce);
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Prepare(prepare) if self.prepared.is_none() && !self.started => {
+                self.output = Output::new(prepare.total == 1);
+                match launch::prepare(*prepare) {
+                    Ok(prepared) => {
+                        self.control.report(&Report::Prepared { rails: prepared.addresses.clone() });
+                        self.prepared = Some(Box::new(prepared));
+                    }
+                    Err(text) => self.fail(text),
+                }
+            }
+            Order::Go { boot } => {
+                if let Some(prepared) = self.prepared.take() {
+                    self.go(*prepared, &boot);
+                }
+            }
+            Order::Input { bytes } => {
+                self.input.push(&bytes);
+                let control = &mut self.control;
+                self.input.write(&mut |report| control.report(report));
+            }
+            Order::InputEnd => {
+                self.input.end();
+                let control = &mut self.control;
+                self.input.write(&mut |report| control.report(report));
+            }
+            Order::Credit { bytes } => self.output.add_credit(bytes),
+            Order::Stop(kind) => self.stop(kind),
+            Order::Gone { ranks } => {
+                let events = self.broker.as_mut().map(|broker| broker.gone(&ranks)).unwrap_or_default();
+                self.broker_events(events);
+            }
+            Order::Prepare(_) => log!(Error, "keeper", "a second launch order was ignored"),
+        }
+    }
+
+    fn fail(&mut self, text: String) {
+        self.control.report(&Report::Failed { text });
+        self.started = true;
+        self.processes.stop(StopKind::AtOnce);
+    }
+
+    fn go(&mut self, prepared: Prepared, boot: &pulc_base::boot::Boot) {
+        self.started = true;
+        self.processes.kill_delay = std::time::Duration::from_millis(prepared.order.launch.kill_delay_ms).into();
+        let (processes, output, input) = (&mut self.processes, &mut self.output, &mut self.input);
+        let mut outputs = Vec::new();
+        let result = launch::go(prepared, boot, &mut |started| {
+            for (stream, pipe) in started.pipes {
+                outputs.push(output.add(pipe, started.rank, stream));
+            }
+            if let Some(pipe) = started.input {
+                *input = Input::new(pipe);
+            }
+            processes.add(started.rank, started.child);
+        });
+        for index in outputs {
+            self.poll_output(index);
+        }
+        match result {
+            Ok((parts, cgroup, pinning)) => {
+                self.processes.keep(cgroup, pinning);
+                let broker = Broker::new(parts.listener, parts.boot, parts.board, parts.seats);
+                if let Err(error) = self.poll(broker.listener(), LISTENER, EventFlags::IN) {
+                    return self.fail(format!("cannot poll the attach socket: {error}"));
+                }
+                self.broker = Some(broker);
+                if let Some(fd) = self.input.fd()
+                    && let Err(error) = self.poll(fd, INPUT, EventFlags::empty())
+                {
+                    log!(Warn, "keeper", "standard input cannot be polled: {error}");
+                }
+                self.control.report(&Report::Started { pids: self.processes.pids() });
+            }
+            Err((text, cgroup)) => {
+                self.processes.keep(cgroup, None);
+                self.fail(text);
+            }
+        }
+    }
+
+    fn stop(&mut self, kind: StopKind) {
+        self.prepared = None;
+        self.started = true;
+        self.processes.stop(kind);
+    }
+
+    fn hear_signals(&mut self) {
+        while let Ok(signal) = self.signals.next() {
+            if signal != SIGCHLD {
+                log!(Info, "keeper", "signal {signal}; the job ends");
+                self.stop(StopKind::Gently);
+            }
+        }
+        let ended: Vec<(Rank, Gone)> = self.processes.reap();
+        if ended.is_empty() {
+            return;
+        }
+        if ended.iter().any(|(rank, _)| *rank == Rank(0)) {
+            self.input.close();
+            let control = &mut self.control;
+            self.input.write(&mut |report| control.report(report));
+        }
+        let events = self.broker.as_mut().map(|broker| broker.gone(&ended)).unwrap_or_default();
+        self.broker_events(events);
+        self.control.report(&Report::Exited { ranks: ended });
+    }
+
+    fn accept(&mut self) {
+        while let Some(broker) = &mut self.broker {
+            match broker.accept() {
+                Ok(index) => {
+                    if let Some(fd) = self.broker.as_ref().and_then(|broker| broker.conn_fd(index))
+                        && let Err(error) = self.poll(fd, CONNECTION | index as u64, EventFlags::IN)
+                    {
+                        log!(Error, "keeper", "an attaching rank cannot be polled: {error}");
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => {
+                    log!(Error, "keeper", "a rank cannot attach: {error}");
+                    self.stop(StopKind::Gently);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Closed connections need nothing: closing removed them from the poll set.
+    fn broker_events(&mut self, events: Vec<Event>) {
+        for event in events {
+            if let Event::Abort { rank, code, text } = event {
+                self.control.report(&Report::Abort { rank, code, text });
+            }
+        }
+    }
+
+    fn read_output(&mut self, index: usize) {
+        let control = &mut self.control;
+        let fd_before = self.output.fd(index).is_some();
+        if !fd_before {
+            return;
+        }
+        if self.output.read(index, &mut |report| control.report(report)) == Next::Pause
+            && let Some(fd) = self.output.fd(index)
+            && let Err(error) = epoll::delete(&self.epoll, fd)
+        {
+            log!(Warn, "keeper", "output cannot be paused: {error}");
+        }
+        self.resume_outputs();
+    }
+
+    fn resume_outputs(&mut self) {
+        for index in self.output.retry() {
+            self.poll_output(index);
+        }
+    }
+
+    fn poll_output(&mut self, index: usize) {
+        if let Some(fd) = self.output.fd(index)
+            && let Err(error) = self.poll(fd, OUTPUT | index as u64, EventFlags::IN)
+        {
+            log!(Error, "keeper", "output cannot be polled: {error}");
+        }
+    }
+
+    fn poll(&self, fd: BorrowedFd<'_>, token: u64, flags: EventFlags) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, fd, EventData::new_u64(token), flags)?)
+    }
+
+    /// Polls for room to write only while something waits to be written.
+    fn update_polling(&mut self) -> io::Result<()> {
+        let wants = self.control.has_unsent();
+        if wants != self.control_writes && !self.psid_gone {
+            let flags = if wants { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
+            epoll::modify(&self.epoll, self.control.as_fd(), EventData::new_u64(CONTROL), flags)?;
+            self.control_writes = wants;
+        }
+        let wants = self.input.wants_to_write();
+        if wants != self.input_writes
+            && let Some(fd) = self.input.fd()
+        {
+            let flags = if wants { EventFlags::OUT } else { EventFlags::empty() };
+            epoll::modify(&self.epoll, fd, EventData::new_u64(INPUT), flags)?;
+            self.input_writes = wants;
+        }
+        Ok(())
+    }
+}
