@@ -24,6 +24,9 @@ pub fn socket_name(uid: u32, instance: Option<&str>) -> String {
     }
 }
 
+/// Input that may be on its way to rank 0, in bytes.
+pub const INPUT_WINDOW: u32 = 64 << 10;
+
 pub struct Client {
     reader: BufReader<UnixStream>,
     sender: ClientSender,

@@ -1,10 +1,10 @@
-//! What psids say to each other about jobs. Orders travel down the launch tree (`Prepare`, `Go`) or straight from the
-//! job's origin (the psid of its client) to every node; reports travel up the tree (`Prepared`) or straight to the origin.
-//! Handled only by `jobs`; every field from outside is checked there against the job's own table.
+//! What psids say to each other about jobs. `Prepare` and `Go` travel down the launch tree and `Prepared` up it, merged;
+//! everything else goes straight between a node and the job's origin (the psid of its client). Handled only by `jobs`,
+//! which checks every field against its own table of the job.
 
 use pulc_base::boot::{Boot, Gone};
 use pulc_base::{JobId, NodeId, Rank};
-use pulc_control::{LaunchSpec, ProcessInfo, StopKind, Stream};
+use pulc_control::{JobInfo, LaunchSpec, StopKind, Stream};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -16,20 +16,22 @@ pub struct JobMsg {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobBody {
-    /// First phase: check program and directory, start a keeper, bind the ranks' sockets; pass on to the children in the tree.
-    Prepare(Box<Order>),
+    /// First phase: check program and directory, start a keeper, bind the ranks' sockets; pass on to the children.
+    Prepare(Box<JobOrder>),
     /// Answer of a whole subtree.
     Prepared {
         nodes: Vec<PreparedNode>,
     },
-    /// Any node could not do what it was asked: the launch stops everywhere.
+    /// A node could not do what it was asked: the job ends everywhere.
     Failed {
-        node: u32,
         text: String,
     },
-    /// Second phase: the wire-up table; start the ranks; pass on to the children in the tree.
+    /// Second phase: the wire-up table; start the ranks; pass on to the children.
     Go {
         boot: Box<Boot>,
+    },
+    Started {
+        pids: Vec<u32>,
     },
     Input {
         bytes: Vec<u8>,
@@ -64,25 +66,30 @@ pub enum JobBody {
     },
     /// Nothing of the job is left on the sending node.
     Clean,
-    /// Ask the origin to stop a job.
+    /// Which jobs have their origin at the asked node? The job id is a number of the asker's choice.
+    AskJobs,
+    Jobs {
+        jobs: Vec<JobInfo>,
+    },
+    /// Stop this job if its origin is the asked node.
     Kill {
         kind: StopKind,
     },
-    PsQuery,
-    PsAnswer {
-        processes: Vec<ProcessInfo>,
+    Killed {
+        found: bool,
     },
 }
 
 /// One job's launch order, identical for all nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order {
+pub struct JobOrder {
+    /// The first one is the job's origin.
     pub nodes: Vec<OrderNode>,
     pub launch: LaunchSpec,
     pub user: u32,
 }
 
-/// Ranks are dealt in blocks: node i holds `ranks` ranks after those of the nodes before it.
+/// Ranks are dealt in blocks: a node holds `ranks` ranks after those of the nodes before it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderNode {
     pub id: NodeId,

@@ -1,3 +1,326 @@
-//! Jobs of this node: launch tree, keepers, stdio to the client, exits, clean-up.
+//! The job room of psid: one task that owns all state about jobs, fed by one queue. `origin` holds the jobs whose client is
+//! here, `local` this node's part of jobs (launch tree, keeper), `query` questions to all nodes. Messages to this node itself
+//! take the same way as those to others, without the network. Never blocks; never touches a rank itself.
 
+mod connection;
+pub mod keepers;
+mod local;
 pub mod message;
+mod origin;
+pub mod placement;
+mod query;
+
+use crate::mesh::{Mesh, MeshEvent};
+use crate::peer_message::PeerMsg;
+use connection::ClientId;
+use local::LocalJob;
+use message::{JobBody, JobMsg};
+use origin::OriginJob;
+use pulc_base::{JobId, NodeId, PROTOCOL_VERSION, log};
+use pulc_control::frame::FrameError;
+use pulc_control::{Reply, Request, StopKind};
+use query::Query;
+use std::collections::{HashMap, VecDeque};
+use std::ffi::CString;
+use tokio::net::UnixStream;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+/// Stopped jobs whose launch order may still be under way to us, remembered at most.
+const CANCELLED_MAX: usize = 1024;
+/// Events that wait for the room before their senders are held back.
+const QUEUE: usize = 256;
+
+pub struct JobsConfig {
+    pub mesh: Mesh,
+    /// The binary that is started as keeper with the argument `keeper`.
+    pub keeper_program: CString,
+    /// Who answers [`Request::Token`] and [`Request::Down`]; none for an embedded psid.
+    pub admin: Option<mpsc::UnboundedSender<Admin>>,
+}
+
+/// A request about the daemon itself, passed on to its owner.
+pub struct Admin {
+    pub request: Request,
+    pub reply: mpsc::UnboundedSender<Reply>,
+}
+
+/// Handle on the room; clones share it.
+#[derive(Clone)]
+pub struct Jobs {
+    events: mpsc::Sender<Event>,
+}
+
+/// What the room is told.
+pub enum Event {
+    NewClient(UnixStream),
+    Client(ClientId, Request),
+    ClientClosed(ClientId, FrameError),
+    Keeper(JobId, crate::keeper::message::Report),
+    KeeperClosed(JobId),
+    /// The keeper is reaped and nothing of the job is left on this node.
+    Cleared(JobId),
+    Shutdown(oneshot::Sender<()>),
+}
+
+impl Jobs {
+    /// Starts the room. Must be called inside a tokio runtime.
+    pub fn start(config: JobsConfig, mesh_events: mpsc::Receiver<MeshEvent>) -> std::io::Result<Jobs> {
+        // Orphans of a killed keeper come to us.
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        let (events, queue) = mpsc::channel(QUEUE);
+        let room = Room::new(config, events.clone());
+        tokio::spawn(room.run(queue, mesh_events));
+        Ok(Jobs { events })
+    }
+
+    /// Serves a client that has connected. Another user's is refused.
+    pub async fn client(&self, stream: UnixStream) {
+        let _ = self.events.send(Event::NewClient(stream)).await;
+    }
+
+    /// Stops all jobs that this node has a part in, and returns when nothing of them is left here.
+    pub async fn shutdown(&self) {
+        let (done, finished) = oneshot::channel();
+        if self.events.send(Event::Shutdown(done)).await.is_ok() {
+            let _ = finished.await;
+        }
+    }
+}
+
+struct Client {
+    sender: mpsc::UnboundedSender<Reply>,
+    greeted: bool,
+    job: Option<JobId>,
+}
+
+struct Room {
+    config: JobsConfig,
+    me: NodeId,
+    events: mpsc::Sender<Event>,
+    clients: HashMap<ClientId, Client>,
+    next_client: ClientId,
+    origin: HashMap<JobId, OriginJob>,
+    local: HashMap<JobId, LocalJob>,
+    cancelled: VecDeque<JobId>,
+    queries: HashMap<JobId, Query>,
+    outboxes: HashMap<NodeId, mpsc::UnboundedSender<PeerMsg>>,
+    /// Messages to this node itself.
+    inbox: VecDeque<JobMsg>,
+    shutdown: Option<oneshot::Sender<()>>,
+}
+
+impl Room {
+    fn new(config: JobsConfig, events: mpsc::Sender<Event>) -> Room {
+        let me = config.mesh.me();
+        Room {
+            config,
+            me,
+            events,
+            clients: HashMap::new(),
+            next_client: 0,
+            origin: HashMap::new(),
+            local: HashMap::new(),
+            cancelled: VecDeque::new(),
+            queries: HashMap::new(),
+            outboxes: HashMap::new(),
+            inbox: VecDeque::new(),
+            shutdown: None,
+        }
+    }
+
+    async fn run(mut self, mut queue: mpsc::Receiver<Event>, mut mesh: mpsc::Receiver<MeshEvent>) {
+        loop {
+            let deadline = self.next_deadline();
+            tokio::select! {
+                Some(event) = queue.recv() => self.event(event),
+                Some(event) = mesh.recv() => self.mesh_event(event),
+                () = tokio::time::sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {}
+                else => return,
+            }
+            self.deadlines();
+            while let Some(message) = self.inbox.pop_front() {
+                self.peer(self.me, message);
+            }
+            if self.shutdown.is_some() && self.origin.is_empty() && self.local.is_empty() {
+                if let Some(done) = self.shutdown.take() {
+                    let _ = done.send(());
+                }
+                return;
+            }
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::NewClient(stream) => self.new_client(stream),
+            Event::Client(id, request) => self.request(id, request),
+            Event::ClientClosed(id, error) => self.client_closed(id, &error),
+            Event::Keeper(job, report) => self.keeper_report(job, report),
+            Event::KeeperClosed(job) => self.keeper_closed(job),
+            Event::Cleared(job) => self.cleared(job),
+            Event::Shutdown(done) => {
+                self.shutdown = Some(done);
+                let jobs: Vec<JobId> = self.origin.keys().copied().collect();
+                jobs.into_iter().for_each(|job| self.end_job(job, StopKind::AtOnce, 143, "psid was taken down"));
+                let jobs: Vec<JobId> = self.local.keys().copied().collect();
+                jobs.into_iter().for_each(|job| self.stop_local(job, StopKind::AtOnce));
+            }
+        }
+    }
+
+    fn mesh_event(&mut self, event: MeshEvent) {
+        match event {
+            MeshEvent::Up(_) => {}
+            MeshEvent::Down(node, why) => {
+                self.outboxes.remove(&node);
+                self.origin_node_down(node, &format!("{why:?}").to_lowercase());
+                self.local_node_down(node);
+                self.query_node_down(node);
+            }
+            MeshEvent::Message(from, PeerMsg::Job(message)) => self.peer(from, message),
+            MeshEvent::Message(from, PeerMsg::Probe(number)) => self.post(from, PeerMsg::ProbeAnswer(number)),
+            MeshEvent::Message(..) => {}
+        }
+    }
+
+    fn peer(&mut self, from: NodeId, JobMsg { job, body }: JobMsg) {
+        match body {
+            JobBody::Prepare(order) => self.prepare(from, job, *order),
+            JobBody::Prepared { nodes } => self.child_prepared(from, job, nodes),
+            JobBody::Go { boot } => self.go(from, job, *boot),
+            JobBody::Stop(kind) => self.stop_order(from, job, kind),
+            JobBody::Input { .. } | JobBody::InputEnd | JobBody::Credit { .. } | JobBody::Gone { .. } => {
+                self.order_keeper(from, job, body);
+            }
+            JobBody::AskJobs => {
+                let jobs = self.own_jobs();
+                self.send(from, job, JobBody::Jobs { jobs });
+            }
+            JobBody::Kill { kind } => {
+                let found = self.kill(job, kind, from);
+                self.send(from, job, JobBody::Killed { found });
+            }
+            JobBody::Jobs { jobs } => self.answer_jobs(from, job, jobs),
+            JobBody::Killed { found } => self.answer_killed(from, job, found),
+            report => self.origin_report(from, job, report),
+        }
+    }
+
+    fn send(&mut self, to: NodeId, job: JobId, body: JobBody) {
+        let message = JobMsg { job, body };
+        if to == self.me {
+            self.inbox.push_back(message);
+        } else {
+            self.post(to, PeerMsg::Job(message));
+        }
+    }
+
+    /// Messages to one node keep their order and wait, if they must, outside of the room. What waits is bounded by the credit
+    /// of its jobs.
+    fn post(&mut self, to: NodeId, message: PeerMsg) {
+        let mesh = &self.config.mesh;
+        let outbox = self.outboxes.entry(to).or_insert_with(|| {
+            let (sender, mut waiting) = mpsc::unbounded_channel();
+            let mesh = mesh.clone();
+            tokio::spawn(async move {
+                while let Some(message) = waiting.recv().await {
+                    if let Err(error) = mesh.send_wait(to, message).await {
+                        // The loss of a node is reported as an event as well, and handled there.
+                        log!(Info, "psid", "a message to node {to} was lost: {error}");
+                    }
+                }
+            });
+            sender
+        });
+        let _ = outbox.send(message);
+    }
+
+    fn new_client(&mut self, stream: UnixStream) {
+        let own = rustix::process::geteuid().as_raw();
+        let peer = stream.peer_cred().map(|peer| peer.uid());
+        let id = self.next_client;
+        self.next_client += 1;
+        let sender = connection::client(stream, id, self.events.clone());
+        match peer {
+            Ok(uid) if uid == own => {
+                self.clients.insert(id, Client { sender, greeted: false, job: None });
+            }
+            other => {
+                log!(Warn, "psid", "a client was refused: its user is {other:?}, this psid serves user {own}");
+                let _ = sender.send(Reply::Refused { why: format!("this psid serves only user {own}") });
+            }
+        }
+    }
+
+    fn request(&mut self, id: ClientId, request: Request) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        match request {
+            Request::Hello { version } if version == PROTOCOL_VERSION => {
+                client.greeted = true;
+                let _ = client.sender.send(Reply::Welcome { version, node: self.me });
+            }
+            Request::Hello { version } => {
+                let why = format!(
+                    "this psid speaks protocol version {PROTOCOL_VERSION}, the client {version}; use the same pulc for both"
+                );
+                self.refuse(id, why);
+            }
+            _ if !client.greeted => self.refuse(id, "the first request must be a hello".to_owned()),
+            Request::Run(spec) if client.job.is_none() => self.run_job(id, *spec),
+            Request::Run(_) => self.reply(id, Reply::Refused { why: "one job for each connection".to_owned() }),
+            Request::Input { .. } | Request::InputEnd | Request::Credit { .. } | Request::Stop(_) => {
+                self.job_request(id, request);
+            }
+            Request::Ps => self.ask_jobs(id),
+            Request::Kill { job, kind } => self.ask_kill(id, job, kind),
+            Request::Nodes => self.reply(id, Reply::Nodes(self.config.mesh.nodes())),
+            Request::Token | Request::Down { .. } => {
+                let reply = client.sender.clone();
+                match &self.config.admin {
+                    Some(admin) if admin.send(Admin { request, reply }).is_ok() => {}
+                    _ => self.reply(id, Reply::Refused { why: "no daemon runs here".to_owned() }),
+                }
+            }
+        }
+    }
+
+    /// Answers and closes the line.
+    fn refuse(&mut self, id: ClientId, why: String) {
+        log!(Warn, "psid", "a client was refused: {why}");
+        if let Some(client) = self.clients.remove(&id) {
+            let _ = client.sender.send(Reply::Refused { why });
+        }
+    }
+
+    fn reply(&self, id: ClientId, reply: Reply) {
+        if let Some(client) = self.clients.get(&id) {
+            let _ = client.sender.send(reply);
+        }
+    }
+
+    fn client_closed(&mut self, id: ClientId, error: &FrameError) {
+        if !matches!(error, FrameError::Closed | FrameError::Io(_)) {
+            self.reply(id, Reply::Refused { why: error.to_string() });
+            log!(Warn, "psid", "a client was cut off: {error}");
+        }
+        if let Some(job) = self.clients.remove(&id).and_then(|client| client.job) {
+            self.origin_client_gone(job);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let jobs = self.origin.values().filter_map(OriginJob::deadline);
+        jobs.chain(self.queries.values().map(Query::deadline)).min()
+    }
+
+    fn deadlines(&mut self) {
+        let time = Instant::now();
+        self.origin_deadlines(time);
+        self.query_deadlines(time);
+    }
+}
+
+fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}

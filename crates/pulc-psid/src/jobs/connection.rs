@@ -1,0 +1,83 @@
+//! The lines of the job room: to clients and to keepers. A task reads each line, another writes it; both speak frames. What is
+//! read goes into the room's one bounded queue, so a talkative client is held back by its own socket.
+
+use crate::jobs::Event;
+use crate::keeper::message::{Order, Report};
+use pulc_base::JobId;
+use pulc_control::frame::{self, Deframer, FrameError};
+use pulc_control::{Reply, Request};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc;
+
+/// Number of a client's connection in this daemon's life.
+pub type ClientId = u64;
+
+/// Serves a client until it or the room closes the line.
+pub fn client(stream: UnixStream, id: ClientId, events: mpsc::Sender<Event>) -> mpsc::UnboundedSender<Reply> {
+    let (reader, writer) = stream.into_split();
+    let (sender, outgoing) = mpsc::unbounded_channel();
+    tokio::spawn(write(writer, outgoing));
+    tokio::spawn(async move {
+        let error = read::<Request>(reader, &events, |request| Event::Client(id, request)).await;
+        let _ = events.send(Event::ClientClosed(id, error)).await;
+    });
+    sender
+}
+
+/// The line to a keeper.
+pub fn keeper(stream: UnixStream, job: JobId, events: mpsc::Sender<Event>) -> mpsc::UnboundedSender<Order> {
+    let (reader, writer) = stream.into_split();
+    let (sender, outgoing) = mpsc::unbounded_channel();
+    tokio::spawn(write(writer, outgoing));
+    tokio::spawn(async move {
+        read::<Report>(reader, &events, |report| Event::Keeper(job, report)).await;
+        let _ = events.send(Event::KeeperClosed(job)).await;
+    });
+    sender
+}
+
+async fn read<T: for<'a> Deserialize<'a>>(
+    mut reader: OwnedReadHalf,
+    events: &mpsc::Sender<Event>,
+    wrap: impl Fn(T) -> Event,
+) -> FrameError {
+    let mut frames = Deframer::default();
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let count = match reader.read(&mut buffer).await {
+            Ok(0) => return FrameError::Closed,
+            Ok(count) => count,
+            Err(error) => return error.into(),
+        };
+        frames.feed(&buffer[..count]);
+        loop {
+            match frames.next::<T>() {
+                Ok(Some(message)) => {
+                    if events.send(wrap(message)).await.is_err() {
+                        return FrameError::Closed;
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => return error,
+            }
+        }
+    }
+}
+
+/// Ends (and thereby closes its half) when the room drops the sender or the other side is gone.
+async fn write<T: Serialize>(mut writer: OwnedWriteHalf, mut outgoing: mpsc::UnboundedReceiver<T>) {
+    while let Some(message) = outgoing.recv().await {
+        match frame::encode(&message) {
+            Ok(bytes) => {
+                if writer.write_all(&bytes).await.is_err() {
+                    break;
+                }
+            }
+            Err(error) => pulc_base::log!(Error, "psid", "a message could not be sent: {error}"),
+        }
+    }
+    let _ = writer.shutdown().await;
+}

@@ -1,0 +1,279 @@
+//! This node's part of jobs: its place in the launch tree and its keeper. Orders are taken only from the job's origin or
+//! the parent in the tree, reports only from children.
+
+use super::message::{JobBody, JobOrder, PreparedNode};
+use super::{CANCELLED_MAX, Event, Room, connection, keepers, own_user};
+use crate::keeper::message::{Order, Prepare, Report};
+use pulc_base::boot::{Boot, Gone};
+use pulc_base::{JobId, NodeId, Rank, log};
+use pulc_control::StopKind;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use tokio::sync::mpsc;
+
+/// Children of each node in the launch tree.
+const FAN_OUT: u32 = 16;
+
+pub struct LocalJob {
+    order: JobOrder,
+    /// Our position in the order.
+    index: u32,
+    keeper: Option<(keepers::KeeperProcess, mpsc::UnboundedSender<Order>)>,
+    /// Positions (children, and ourselves) that have not answered the first phase.
+    missing: BTreeSet<u32>,
+    prepared: Vec<PreparedNode>,
+    /// Ranks here that have not been reported as ended.
+    unreported: BTreeSet<Rank>,
+    gone: bool,
+    clean: bool,
+}
+
+impl LocalJob {
+    fn origin(&self) -> NodeId {
+        self.order.nodes[0].id
+    }
+
+    fn parent(&self) -> NodeId {
+        self.order.nodes[(self.index.saturating_sub(1) / FAN_OUT) as usize].id
+    }
+
+    fn children(&self) -> impl Iterator<Item = u32> + use<> {
+        let first = self.index * FAN_OUT + 1;
+        let count = self.order.nodes.len() as u32;
+        first..(first + FAN_OUT).min(count).max(first)
+    }
+
+    fn tell_keeper(&self, order: Order) {
+        if let Some((_, sender)) = &self.keeper {
+            let _ = sender.send(order);
+        }
+    }
+}
+
+impl Room {
+    pub(super) fn prepare(&mut self, from: NodeId, job: JobId, order: JobOrder) {
+        if self.cancelled.contains(&job) || self.local.contains_key(&job) {
+            return;
+        }
+        let Some(index) = order.nodes.iter().position(|node| node.id == self.me) else {
+            log!(Warn, "psid", "node {from} sent a launch order that does not name this node");
+            return;
+        };
+        let index = index as u32;
+        let first: u32 = order.nodes[..index as usize].iter().map(|node| node.ranks).sum();
+        let ranks = (first..first + order.nodes[index as usize].ranks).map(Rank).collect();
+        let missing = BTreeSet::from([index]);
+        let mut part = LocalJob {
+            order,
+            index,
+            keeper: None,
+            missing,
+            prepared: Vec::new(),
+            unreported: ranks,
+            gone: false,
+            clean: false,
+        };
+        let origin = part.origin();
+        if part.parent() != from {
+            log!(Warn, "psid", "node {from} sent a launch order though it is not the parent of this node in its tree");
+            return;
+        }
+        for child in part.children() {
+            part.missing.insert(child);
+            let to = part.order.nodes[child as usize].id;
+            self.send(to, job, JobBody::Prepare(Box::new(part.order.clone())));
+        }
+        let name = part.order.nodes[index as usize].name.clone();
+        let user = part.order.user;
+        let started = if user == own_user() {
+            self.start_keeper(job, &part, first).map_err(|error| format!("cannot start a keeper: {error}"))
+        } else {
+            Err(format!("the job is of user {user}, this psid serves user {}", own_user()))
+        };
+        match started {
+            Ok(keeper) => {
+                part.keeper = Some(keeper);
+                self.local.insert(job, part);
+            }
+            Err(text) => {
+                self.send(origin, job, JobBody::Failed { text: format!("node {name}: {text}") });
+                self.local.insert(job, part);
+                self.cleared(job);
+            }
+        }
+    }
+
+    fn start_keeper(
+        &mut self,
+        job: JobId,
+        part: &LocalJob,
+        first: u32,
+    ) -> std::io::Result<(keepers::KeeperProcess, mpsc::UnboundedSender<Order>)> {
+        let (process, line) = keepers::start(&self.config.keeper_program)?;
+        line.set_nonblocking(true)?;
+        let sender = connection::keeper(tokio::net::UnixStream::from_std(line)?, job, self.events.clone());
+        let me = &part.order.nodes[part.index as usize];
+        let rails = if part.order.nodes.len() > 1 { self.own_rails() } else { Vec::new() };
+        let _ = sender.send(Order::Prepare(Box::new(Prepare {
+            job,
+            node: self.me,
+            node_name: me.name.clone(),
+            first,
+            count: me.ranks,
+            total: part.order.nodes.iter().map(|node| node.ranks).sum(),
+            launch: part.order.launch.clone(),
+            rails,
+        })));
+        Ok((process, sender))
+    }
+
+    /// Addresses at which ranks of this node can be reached, one per rail.
+    fn own_rails(&self) -> Vec<std::net::IpAddr> {
+        self.config.mesh.nodes().iter().filter(|node| node.me).map(pulc_control::NodeInfo::ip).collect()
+    }
+
+    pub(super) fn child_prepared(&mut self, from: NodeId, job: JobId, nodes: Vec<PreparedNode>) {
+        let Some(part) = self.local.get_mut(&job) else { return };
+        let child = part.children().find(|child| part.order.nodes[*child as usize].id == from);
+        if let Some(child) = child.filter(|child| part.missing.remove(child)) {
+            part.prepared.extend(nodes);
+            self.pass_up_prepared(job);
+        } else {
+            log!(Warn, "psid", "node {from} reported a part of job {job} that it does not have");
+        }
+    }
+
+    fn own_prepared(&mut self, job: JobId, rails: Vec<Vec<SocketAddr>>) {
+        let Some(part) = self.local.get_mut(&job) else { return };
+        let node = part.index;
+        if part.missing.remove(&node) {
+            part.prepared.push(PreparedNode { node, rails });
+            self.pass_up_prepared(job);
+        }
+    }
+
+    fn pass_up_prepared(&mut self, job: JobId) {
+        let Some(part) = self.local.get_mut(&job).filter(|part| part.missing.is_empty()) else { return };
+        let nodes = std::mem::take(&mut part.prepared);
+        if part.index == 0 {
+            self.all_prepared(job, nodes);
+        } else {
+            let parent = part.parent();
+            self.send(parent, job, JobBody::Prepared { nodes });
+        }
+    }
+
+    pub(super) fn go(&mut self, from: NodeId, job: JobId, boot: Boot) {
+        let Some(part) = self.local.get_mut(&job) else { return };
+        if part.parent() != from || part.gone {
+            return;
+        }
+        part.gone = true;
+        let children: Vec<NodeId> = part.children().map(|child| part.order.nodes[child as usize].id).collect();
+        part.tell_keeper(Order::Go { boot: Box::new(boot.clone()) });
+        for child in children {
+            self.send(child, job, JobBody::Go { boot: Box::new(boot.clone()) });
+        }
+    }
+
+    /// From the origin, directly: it may overtake the launch order, which then must not start anything.
+    pub(super) fn stop_order(&mut self, from: NodeId, job: JobId, kind: StopKind) {
+        match self.local.get(&job) {
+            Some(part) if part.origin() == from => self.stop_local(job, kind),
+            Some(_) => log!(Warn, "psid", "node {from} may not stop job {job}"),
+            None => {
+                if self.cancelled.len() >= CANCELLED_MAX {
+                    self.cancelled.pop_front();
+                }
+                if !self.cancelled.contains(&job) {
+                    self.cancelled.push_back(job);
+                }
+                self.send(from, job, JobBody::Clean);
+            }
+        }
+    }
+
+    pub(super) fn stop_local(&mut self, job: JobId, kind: StopKind) {
+        if let Some(part) = self.local.get(&job) {
+            part.tell_keeper(Order::Stop(kind));
+        }
+    }
+
+    /// Orders from the origin that go straight on to the keeper.
+    pub(super) fn order_keeper(&mut self, from: NodeId, job: JobId, body: JobBody) {
+        let Some(part) = self.local.get(&job).filter(|part| part.origin() == from) else { return };
+        part.tell_keeper(match body {
+            JobBody::Input { bytes } => Order::Input { bytes },
+            JobBody::InputEnd => Order::InputEnd,
+            JobBody::Credit { bytes } => Order::Credit { bytes },
+            JobBody::Gone { ranks } => Order::Gone { ranks },
+            _ => return,
+        });
+    }
+
+    pub(super) fn keeper_report(&mut self, job: JobId, report: Report) {
+        let Some(part) = self.local.get_mut(&job) else { return };
+        let origin = part.origin();
+        let body = match report {
+            Report::Prepared { rails } => return self.own_prepared(job, rails),
+            Report::Failed { text } => {
+                JobBody::Failed { text: format!("node {}: {text}", part.order.nodes[part.index as usize].name) }
+            }
+            Report::Started { pids } => JobBody::Started { pids },
+            Report::Output { rank, stream, more, bytes } => JobBody::Output { rank, stream, more, bytes },
+            Report::InputCredit { bytes } => JobBody::InputCredit { bytes },
+            Report::InputClosed => JobBody::InputClosed,
+            Report::Exited { ranks } => {
+                for (rank, _) in &ranks {
+                    part.unreported.remove(rank);
+                }
+                JobBody::Exited { ranks }
+            }
+            Report::Abort { rank, code, text } => JobBody::Abort { rank, code, text },
+            Report::Clean => {
+                part.clean = true;
+                return;
+            }
+        };
+        self.send(origin, job, body);
+    }
+
+    /// The keeper's line is closed: after [`Report::Clean`] it exits, else it has died.
+    pub(super) fn keeper_closed(&mut self, job: JobId) {
+        let Some(part) = self.local.get_mut(&job) else { return };
+        let Some((process, sender)) = part.keeper.take() else { return };
+        drop(sender);
+        let (clean, index, node, origin) = (part.clean, part.index, self.me, part.origin());
+        let name = part.order.nodes[index as usize].name.clone();
+        if !clean {
+            self.send(origin, job, JobBody::Failed { text: format!("node {name}: the keeper of the job died") });
+        }
+        let events = self.events.clone();
+        tokio::spawn(async move {
+            process.end(clean).await;
+            if !clean {
+                keepers::clear(job, node, index).await;
+            }
+            let _ = events.send(Event::Cleared(job)).await;
+        });
+    }
+
+    pub(super) fn cleared(&mut self, job: JobId) {
+        let Some(part) = self.local.remove(&job) else { return };
+        let origin = part.origin();
+        if part.gone && !part.clean && !part.unreported.is_empty() {
+            let ranks = part.unreported.iter().map(|rank| (*rank, Gone::Killed(9))).collect();
+            self.send(origin, job, JobBody::Exited { ranks });
+        }
+        self.send(origin, job, JobBody::Clean);
+    }
+
+    pub(super) fn local_node_down(&mut self, node: NodeId) {
+        let orphaned: Vec<JobId> =
+            self.local.iter().filter(|(_, part)| part.origin() == node).map(|(job, _)| *job).collect();
+        for job in orphaned {
+            log!(Warn, "psid", "job {job} ends here: its origin, node {node}, is lost");
+            self.stop_local(job, StopKind::AtOnce);
+        }
+    }
+}

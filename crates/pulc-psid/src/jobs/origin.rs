@@ -1,0 +1,363 @@
+//! Jobs whose client is at this psid: placement, wire-up table, the verdict how the job ended, and the stream of output to
+//! the client against its credit. What a node reports is believed only about its own ranks.
+
+use super::connection::ClientId;
+use super::message::{JobBody, JobOrder, PreparedNode};
+use super::placement::place;
+use super::{Room, own_user};
+use pulc_base::boot::{Boot, BootNode, BootTask, Gone};
+use pulc_base::{JobId, NodeId, PROTOCOL_VERSION, Rank, log};
+use pulc_control::client::INPUT_WINDOW;
+use pulc_control::{Ended, JobInfo, ProcessInfo, Reply, Request, RunSpec, StopKind};
+use pulc_hal::os::signals;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Exit status of a job that could not be started, as a shell's for a program that it does not find.
+const CODE_NOT_STARTED: u8 = 127;
+/// As timeout(1).
+const CODE_TIMEOUT: u8 = 124;
+const CODE_STOPPED: u8 = 143;
+
+pub struct OriginJob {
+    client: Option<ClientId>,
+    nodes: Vec<OriginNode>,
+    ranks: Vec<RankState>,
+    command: String,
+    since: Instant,
+    deadline: Option<Instant>,
+    timeout: Duration,
+    launched: bool,
+    nodes_started: usize,
+    stopping: bool,
+    result: Option<Ended>,
+}
+
+struct OriginNode {
+    id: NodeId,
+    name: String,
+    first: u32,
+    count: u32,
+    clean: bool,
+    /// Output passed to the client and not yet written by it.
+    outstanding: u32,
+}
+
+#[derive(Clone, Copy, Default)]
+struct RankState {
+    pid: u32,
+    ended: Option<Gone>,
+}
+
+impl OriginJob {
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadline.filter(|_| !self.stopping)
+    }
+
+    fn node_of(&self, rank: Rank) -> Option<&OriginNode> {
+        self.nodes.iter().find(|node| (node.first..node.first + node.count).contains(&rank.0))
+    }
+
+    fn info(&self, job: JobId) -> JobInfo {
+        let process = |(rank, state): (u32, &RankState)| ProcessInfo {
+            rank: Rank(rank),
+            node: self.node_of(Rank(rank)).map(|node| node.name.clone()).unwrap_or_default(),
+            pid: state.pid,
+            ended: state.ended,
+        };
+        JobInfo {
+            job,
+            user: own_user(),
+            command: self.command.clone(),
+            ranks: self.ranks.len() as u32,
+            nodes: self.nodes.iter().map(|node| node.name.clone()).collect(),
+            age_ms: self.since.elapsed().as_millis() as u64,
+            processes: (0..).zip(&self.ranks).map(process).collect(),
+        }
+    }
+}
+
+impl Room {
+    pub(super) fn own_jobs(&self) -> Vec<JobInfo> {
+        self.origin.iter().map(|(id, job)| job.info(*id)).collect()
+    }
+
+    pub(super) fn run_job(&mut self, client: ClientId, spec: RunSpec) {
+        if spec.launch.argv.is_empty() {
+            return self.reply(client, Reply::Refused { why: "no program given".to_owned() });
+        }
+        if spec.ranks > pulc_hal::board::SLOTS_MAX {
+            let why = format!("{} ranks asked for, at most {} are possible", spec.ranks, pulc_hal::board::SLOTS_MAX);
+            return self.reply(client, Reply::Refused { why });
+        }
+        let placed = match place(&self.config.mesh.nodes(), spec.ranks, spec.nodes) {
+            Ok(placed) => placed,
+            Err(why) => return self.reply(client, Reply::Refused { why }),
+        };
+        let mut bits = [0; 8];
+        if let Err(error) = random(&mut bits) {
+            return self.reply(client, Reply::Refused { why: format!("no random numbers: {error}") });
+        }
+        let id = JobId(u64::from_le_bytes(bits));
+        let mut first = 0;
+        let mut nodes = Vec::new();
+        for node in &placed {
+            let (id, name) = (node.id, node.name.clone());
+            nodes.push(OriginNode { id, name, first, count: node.ranks, clean: false, outstanding: 0 });
+            first += node.ranks;
+        }
+        let timeout = Duration::from_millis(spec.timeout_ms.unwrap_or_default());
+        let command = spec.launch.argv.iter().map(|arg| String::from_utf8_lossy(arg)).collect::<Vec<_>>().join(" ");
+        let job = OriginJob {
+            client: Some(client),
+            nodes,
+            ranks: vec![RankState::default(); spec.ranks as usize],
+            command,
+            since: Instant::now(),
+            deadline: spec.timeout_ms.and_then(|_| Instant::now().checked_add(timeout)),
+            timeout,
+            launched: false,
+            nodes_started: 0,
+            stopping: false,
+            result: None,
+        };
+        self.origin.insert(id, job);
+        if let Some(client) = self.clients.get_mut(&client) {
+            client.job = Some(id);
+        }
+        let order = JobOrder { nodes: placed, launch: spec.launch, user: own_user() };
+        self.send(self.me, id, JobBody::Prepare(Box::new(order)));
+    }
+
+    /// The whole tree is ready: makes the wire-up table and gives the start order.
+    pub(super) fn all_prepared(&mut self, id: JobId, prepared: Vec<PreparedNode>) {
+        let Some(job) = self.origin.get_mut(&id).filter(|job| !job.stopping && !job.launched) else { return };
+        let mut tasks: Vec<Option<BootTask>> = vec![None; job.ranks.len()];
+        for report in prepared {
+            let Some(node) = job.nodes.get(report.node as usize) else { continue };
+            for (rank, rails) in (node.first..node.first + node.count).zip(report.rails) {
+                tasks[rank as usize] = Some(BootTask { node: report.node, rails });
+            }
+        }
+        let Some(tasks) = tasks.into_iter().collect::<Option<Vec<_>>>() else {
+            return self.end_job(
+                id,
+                StopKind::AtOnce,
+                CODE_NOT_STARTED,
+                "a node reported fewer ranks than it was given",
+            );
+        };
+        let nodes = job.nodes.iter().map(|node| BootNode { id: node.id, name: node.name.clone() }).collect();
+        let mut key = [0; 32];
+        if let Err(error) = random(&mut key) {
+            return self.end_job(id, StopKind::AtOnce, CODE_NOT_STARTED, &format!("no random numbers: {error}"));
+        }
+        job.launched = true;
+        let boot = Boot { version: PROTOCOL_VERSION, job: id, nodes, tasks, key };
+        self.send(self.me, id, JobBody::Go { boot: Box::new(boot) });
+    }
+
+    /// What nodes report about a job.
+    pub(super) fn origin_report(&mut self, from: NodeId, id: JobId, body: JobBody) {
+        let Some(job) = self.origin.get_mut(&id) else { return };
+        let Some(index) = job.nodes.iter().position(|node| node.id == from) else {
+            log!(Warn, "psid", "node {from} reported about job {id} in which it has no part");
+            return;
+        };
+        let node = &mut job.nodes[index];
+        let own = node.first..node.first + node.count;
+        match body {
+            JobBody::Failed { text } => self.end_job(id, StopKind::Gently, CODE_NOT_STARTED, &text),
+            JobBody::Started { pids } => {
+                for (rank, pid) in own.zip(pids) {
+                    job.ranks[rank as usize].pid = pid;
+                }
+                job.nodes_started += 1;
+                if job.nodes_started == job.nodes.len()
+                    && let Some(client) = job.client
+                {
+                    let nodes = job.nodes.iter().map(|node| node.name.clone()).collect();
+                    self.reply(client, Reply::Started { job: id, nodes });
+                    self.reply(client, Reply::InputCredit { bytes: INPUT_WINDOW });
+                }
+            }
+            JobBody::Output { rank, stream, more, bytes } if own.contains(&rank.0) => match job.client {
+                Some(client) => {
+                    node.outstanding = node.outstanding.saturating_add(bytes.len() as u32);
+                    self.reply(client, Reply::Output { node: index as u32, rank, stream, more, bytes });
+                }
+                None => self.send(from, id, JobBody::Credit { bytes: bytes.len() as u32 }),
+            },
+            JobBody::InputCredit { bytes } if own.contains(&0) => {
+                job.client.into_iter().for_each(|client| self.reply(client, Reply::InputCredit { bytes }));
+            }
+            JobBody::InputClosed if own.contains(&0) => {
+                job.client.into_iter().for_each(|client| self.reply(client, Reply::InputClosed));
+            }
+            JobBody::Exited { ranks } => {
+                let ranks = ranks.into_iter().filter(|(rank, _)| own.contains(&rank.0)).collect();
+                self.ranks_ended(id, index, ranks);
+            }
+            JobBody::Abort { rank, code, text } if own.contains(&rank.0) => {
+                let mut text = text.replace(['\n', '\r'], " ");
+                text.truncate(text.floor_char_boundary(400));
+                let text = format!("rank {rank} on node {} aborted the job: {text}", node.name);
+                self.end_job(id, StopKind::Gently, code, &text);
+            }
+            JobBody::Clean => {
+                node.clean = true;
+                self.finish_if_clean(id);
+            }
+            other => log!(Warn, "psid", "node {from} sent what it may not about job {id}: {other:?}"),
+        }
+    }
+
+    fn ranks_ended(&mut self, id: JobId, index: usize, ranks: Vec<(Rank, Gone)>) {
+        let Some(job) = self.origin.get_mut(&id) else { return };
+        for (rank, how) in &ranks {
+            job.ranks[rank.0 as usize].ended = Some(*how);
+        }
+        let name = &job.nodes[index].name;
+        let verdict = ranks.iter().find_map(|(rank, how)| match how {
+            Gone::Exited(0) => None,
+            Gone::Exited(code) => Some((*code, format!("rank {rank} on node {name} exited with status {code}"))),
+            Gone::Killed(signal) => Some((
+                128 + (signal & 127),
+                format!(
+                    "rank {rank} on node {name} was killed by signal {signal} ({})",
+                    signals::describe((*signal).into())
+                ),
+            )),
+            Gone::Lost => Some((1, format!("rank {rank} on node {name} was lost"))),
+        });
+        let others: Vec<NodeId> = (0..)
+            .zip(&job.nodes)
+            .filter(|(other, node)| *other != index && !node.clean)
+            .map(|(_, node)| node.id)
+            .collect();
+        for node in others {
+            self.send(node, id, JobBody::Gone { ranks: ranks.clone() });
+        }
+        if let Some((code, text)) = verdict {
+            self.end_job(id, StopKind::Gently, code, &text);
+        }
+    }
+
+    /// Ends a job; the first reason given is the one that is told.
+    pub(super) fn end_job(&mut self, id: JobId, kind: StopKind, code: u8, text: &str) {
+        let Some(job) = self.origin.get_mut(&id) else { return };
+        if job.result.is_none() {
+            job.result = Some(Ended { code, text: Some(text.to_owned()) });
+        }
+        if job.stopping && kind == StopKind::Gently {
+            return;
+        }
+        job.stopping = true;
+        let nodes: Vec<NodeId> = job.nodes.iter().filter(|node| !node.clean).map(|node| node.id).collect();
+        for node in nodes {
+            self.send(node, id, JobBody::Stop(kind));
+        }
+    }
+
+    fn finish_if_clean(&mut self, id: JobId) {
+        if !self.origin.get(&id).is_some_and(|job| job.nodes.iter().all(|node| node.clean)) {
+            return;
+        }
+        let Some(job) = self.origin.remove(&id) else { return };
+        let ended = job.result.unwrap_or(Ended { code: 0, text: None });
+        if let Some(client) = job.client {
+            self.reply(client, Reply::Ended(ended));
+            if let Some(client) = self.clients.get_mut(&client) {
+                client.job = None;
+            }
+        }
+    }
+
+    /// Requests of the client about its own job.
+    pub(super) fn job_request(&mut self, client: ClientId, request: Request) {
+        let Some(id) = self.clients.get(&client).and_then(|client| client.job) else { return };
+        let Some(job) = self.origin.get_mut(&id) else { return };
+        let first = job.nodes[0].id;
+        match request {
+            Request::Input { bytes } => self.send(first, id, JobBody::Input { bytes }),
+            Request::InputEnd => self.send(first, id, JobBody::InputEnd),
+            Request::Credit { node, bytes } => {
+                let Some(node) = job.nodes.get_mut(node as usize) else { return };
+                let bytes = bytes.min(node.outstanding);
+                node.outstanding -= bytes;
+                let to = node.id;
+                self.send(to, id, JobBody::Credit { bytes });
+            }
+            Request::Stop(kind) => self.end_job(id, kind, CODE_STOPPED, "the job was stopped by its user"),
+            _ => {}
+        }
+    }
+
+    pub(super) fn kill(&mut self, id: JobId, kind: StopKind, asked_at: NodeId) -> bool {
+        let found = self.origin.contains_key(&id);
+        let name = self.config.mesh.nodes().into_iter().find(|node| node.id == asked_at).map(|node| node.name);
+        let text =
+            format!("job {id} was stopped by `pulc kill` on node {}", name.unwrap_or_else(|| asked_at.to_string()));
+        self.end_job(id, kind, CODE_STOPPED, &text);
+        found
+    }
+
+    /// Nobody reads its output any more: the job ends, and what it still prints is thrown away.
+    pub(super) fn origin_client_gone(&mut self, id: JobId) {
+        let Some(job) = self.origin.get_mut(&id) else { return };
+        job.client = None;
+        let owed: Vec<(NodeId, u32)> =
+            job.nodes.iter_mut().map(|node| (node.id, std::mem::take(&mut node.outstanding))).collect();
+        for (node, bytes) in owed {
+            self.send(node, id, JobBody::Credit { bytes });
+        }
+        self.end_job(id, StopKind::Gently, CODE_STOPPED, "the client is gone");
+    }
+
+    pub(super) fn origin_node_down(&mut self, node: NodeId, why: &str) {
+        let affected: Vec<(JobId, usize)> = self
+            .origin
+            .iter()
+            .filter_map(|(id, job)| {
+                let index = job.nodes.iter().position(|part| part.id == node && !part.clean)?;
+                Some((*id, index))
+            })
+            .collect();
+        for (id, index) in affected {
+            let Some(job) = self.origin.get_mut(&id) else { continue };
+            let part = &mut job.nodes[index];
+            part.clean = true;
+            let range = part.first..part.first + part.count;
+            let ranks = if part.count == 1 {
+                format!("rank {}", part.first)
+            } else {
+                format!("ranks {} to {}", part.first, part.first + part.count - 1)
+            };
+            let text = format!("node {} was lost ({why}) with {ranks}", part.name);
+            let lost =
+                range.filter(|rank| job.ranks[*rank as usize].ended.is_none()).map(|rank| (Rank(rank), Gone::Lost));
+            let lost = lost.collect();
+            self.end_job(id, StopKind::Gently, 1, &text);
+            self.ranks_ended(id, index, lost);
+            self.finish_if_clean(id);
+        }
+    }
+
+    pub(super) fn origin_deadlines(&mut self, time: Instant) {
+        let due: Vec<(JobId, Duration)> = self
+            .origin
+            .iter()
+            .filter(|(_, job)| job.deadline().is_some_and(|deadline| deadline <= time))
+            .map(|(id, job)| (*id, job.timeout))
+            .collect();
+        for (id, timeout) in due {
+            let text = format!("the job did not end within {} s (--timeout)", timeout.as_secs_f64());
+            self.end_job(id, StopKind::Gently, CODE_TIMEOUT, &text);
+        }
+    }
+}
+
+fn random(bytes: &mut [u8]) -> std::io::Result<()> {
+    let got = rustix::rand::getrandom(&mut *bytes, rustix::rand::GetRandomFlags::empty())?;
+    if got < bytes.len() { Err(std::io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
+}

@@ -1,0 +1,120 @@
+//! Questions of one client to all nodes: which jobs are there (`pulc ps`), and stop that one (`pulc kill`). Answered when
+//! every node has answered, is down, or has had time enough.
+
+use super::Room;
+use super::connection::ClientId;
+use super::message::JobBody;
+use pulc_base::{JobId, NodeId};
+use pulc_control::{JobInfo, NodeState, Reply, StopKind};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::time::Instant;
+
+const PATIENCE: Duration = Duration::from_secs(3);
+
+pub struct Query {
+    client: ClientId,
+    waiting: BTreeSet<NodeId>,
+    deadline: Instant,
+    answer: Answer,
+}
+
+enum Answer {
+    Jobs(Vec<JobInfo>),
+    Killed { job: JobId, found: bool },
+}
+
+impl Query {
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+}
+
+impl Room {
+    fn others(&self) -> BTreeSet<NodeId> {
+        let nodes = self.config.mesh.nodes();
+        let able = |state| matches!(state, NodeState::Up | NodeState::Torpid);
+        nodes.into_iter().filter(|node| !node.me && able(node.state)).map(|node| node.id).collect()
+    }
+
+    pub(super) fn ask_jobs(&mut self, client: ClientId) {
+        // Answers come back under this number, which only has to differ from other open questions.
+        let number = JobId(client);
+        let waiting = self.others();
+        for node in &waiting {
+            self.send(*node, number, JobBody::AskJobs);
+        }
+        let answer = Answer::Jobs(self.own_jobs());
+        self.queries.insert(number, Query { client, waiting, deadline: Instant::now() + PATIENCE, answer });
+        self.finish_query(number);
+    }
+
+    pub(super) fn ask_kill(&mut self, client: ClientId, job: JobId, kind: StopKind) {
+        let found = self.kill(job, kind, self.me);
+        let waiting = if found { BTreeSet::new() } else { self.others() };
+        for node in &waiting {
+            self.send(*node, job, JobBody::Kill { kind });
+        }
+        let answer = Answer::Killed { job, found };
+        self.queries.insert(job, Query { client, waiting, deadline: Instant::now() + PATIENCE, answer });
+        self.finish_query(job);
+    }
+
+    pub(super) fn answer_jobs(&mut self, from: NodeId, number: JobId, more: Vec<JobInfo>) {
+        if let Some(query) = self.queries.get_mut(&number)
+            && let Answer::Jobs(jobs) = &mut query.answer
+            && query.waiting.remove(&from)
+        {
+            jobs.extend(more);
+            self.finish_query(number);
+        }
+    }
+
+    pub(super) fn answer_killed(&mut self, from: NodeId, number: JobId, here: bool) {
+        if let Some(query) = self.queries.get_mut(&number)
+            && let Answer::Killed { found, .. } = &mut query.answer
+            && query.waiting.remove(&from)
+        {
+            *found |= here;
+            if here {
+                query.waiting.clear();
+            }
+            self.finish_query(number);
+        }
+    }
+
+    pub(super) fn query_node_down(&mut self, node: NodeId) {
+        let asked: Vec<JobId> =
+            self.queries.iter_mut().filter_map(|(id, query)| query.waiting.remove(&node).then_some(*id)).collect();
+        asked.into_iter().for_each(|number| self.finish_query(number));
+    }
+
+    pub(super) fn query_deadlines(&mut self, time: Instant) {
+        let due: Vec<JobId> =
+            self.queries.iter().filter(|(_, query)| query.deadline <= time).map(|(number, _)| *number).collect();
+        for number in due {
+            if let Some(query) = self.queries.get_mut(&number) {
+                query.waiting.clear();
+            }
+            self.finish_query(number);
+        }
+    }
+
+    fn finish_query(&mut self, number: JobId) {
+        if !self.queries.get(&number).is_some_and(|query| query.waiting.is_empty()) {
+            return;
+        }
+        let Some(query) = self.queries.remove(&number) else { return };
+        let reply = match query.answer {
+            Answer::Jobs(mut jobs) => {
+                jobs.sort_by_key(|job| std::cmp::Reverse(job.age_ms));
+                Reply::Jobs(jobs)
+            }
+            Answer::Killed { found: true, .. } => Reply::Done,
+            Answer::Killed { job, .. } => {
+                Reply::Refused { why: format!("no node knows a running job {job}; see `pulc ps`") }
+            }
+        };
+        self.reply(query.client, reply);
+    }
+}
