@@ -2,16 +2,20 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod daemon;
 mod demo;
 mod down;
 mod generate;
 mod info;
 mod join;
+mod keeper;
+mod kill;
 mod node_start;
 mod nodes;
 mod ps;
 mod psid;
 mod run;
+mod terminal;
 mod token;
 mod up;
 
@@ -44,6 +48,8 @@ enum Command {
     Token(token::Args),
     /// Show this build, this machine, and every limit with its value
     Info(info::Args),
+    /// Stop a job
+    Kill(kill::Args),
     /// Measure this machine and PULC on it
     Bench(bench::Args),
     /// See it work: a heat diffusion alone, on all cores and on two nodes, drawn while it runs
@@ -57,15 +63,20 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // Before anything else: a keeper is started for every job and must be quick.
+    if std::env::args_os().nth(1).is_some_and(|command| command == "keeper") {
+        return keeper::run();
+    }
     match Cli::parse().command {
         Command::Run(args) => run::run(args),
-        Command::Ps(args) => ps::run(args),
         Command::Up(args) => up::run(&args),
         Command::Join(args) => join::run(&args),
         Command::Down(args) => down::run(&args),
         Command::Nodes(args) => nodes::run(&args),
         Command::Token(args) => token::run(&args),
         Command::Info(args) => info::run(&args),
+        Command::Ps(args) => ps::run(&args),
+        Command::Kill(args) => kill::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Demo(args) => demo::run(args),
         Command::Heat(args) => demo::heat(args),

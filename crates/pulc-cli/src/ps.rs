@@ -1,32 +1,76 @@
-//! `pulc ps`: the jobs that the local psid knows, with their processes on all nodes.
+//! `pulc ps`: the jobs of the cluster with their processes on all nodes, as the local psid finds them out.
 
-use pulc_control::{Client, Reply, Request, socket_name};
+use crate::daemon;
+use pulc_base::boot::Gone;
+use pulc_control::{JobInfo, Reply, Request};
 use std::process::ExitCode;
 
 #[derive(clap::Args)]
 pub struct Args {}
 
-pub fn run(_: Args) -> ExitCode {
-    let instance = std::env::var(pulc_control::client::ENV_INSTANCE).ok();
-    let name = socket_name(rustix::process::getuid().as_raw(), instance.as_deref());
-    match Client::connect(&name).and_then(|client| match client {
-        None => Ok(None),
-        Some(mut client) => client.call(&Request::Ps).map(Some),
-    }) {
+pub fn run(_: &Args) -> ExitCode {
+    let answer = daemon::connect().and_then(|client| client.map(|mut client| client.call(&Request::Ps)).transpose());
+    match answer {
         Ok(Some(Reply::Jobs(jobs))) => {
-            for job in jobs {
-                println!("{} {} ranks on {}: {}", job.job, job.ranks, job.nodes.join(","), job.command);
-            }
+            print!("{}", table(&jobs));
             ExitCode::SUCCESS
         }
-        Ok(None) => {
-            println!("no daemon runs here");
-            ExitCode::SUCCESS
+        Ok(Some(Reply::Refused { why })) => fail(&why),
+        Ok(Some(_)) => fail("the daemon gave an answer to another question; use the same pulc for both"),
+        Ok(None) => fail("no daemon runs here; start one with `pulc up` or `pulc join TOKEN`"),
+        Err(error) => fail(&error.to_string()),
+    }
+}
+
+fn fail(why: &str) -> ExitCode {
+    eprintln!("pulc: {why}");
+    ExitCode::FAILURE
+}
+
+fn table(jobs: &[JobInfo]) -> String {
+    if jobs.is_empty() {
+        return "no jobs\n".to_owned();
+    }
+    let mut text = String::new();
+    for job in jobs {
+        let seconds = job.age_ms as f64 / 1000.0;
+        text += &format!("job {}  user {}  {} ranks  {seconds:.1} s  {}\n", job.job, job.user, job.ranks, job.command);
+        for process in &job.processes {
+            let state = match process.ended {
+                None if process.pid == 0 => "starting".to_owned(),
+                None => format!("pid {}", process.pid),
+                Some(Gone::Exited(code)) => format!("exited with status {code}"),
+                Some(Gone::Killed(signal)) => format!("killed by signal {signal}"),
+                Some(Gone::Lost) => "lost".to_owned(),
+            };
+            text += &format!("  rank {:<5} node {:<16} {state}\n", process.rank, process.node);
         }
-        Ok(Some(_)) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("pulc: {error}");
-            ExitCode::FAILURE
-        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pulc_base::{JobId, Rank};
+    use pulc_control::ProcessInfo;
+
+    #[test]
+    fn every_process_stands_on_its_line_with_node_and_state() {
+        let process = |rank, ended| ProcessInfo { rank: Rank(rank), node: "alpha".to_owned(), pid: 77, ended };
+        let job = JobInfo {
+            job: JobId(0xabc),
+            user: 5,
+            command: "./prog x".to_owned(),
+            ranks: 2,
+            nodes: vec!["alpha".to_owned()],
+            age_ms: 1500,
+            processes: vec![process(0, None), process(1, Some(Gone::Killed(9)))],
+        };
+        let text = table(&[job]);
+        assert!(text.contains("job 0000000000000abc  user 5  2 ranks  1.5 s  ./prog x\n"), "{text}");
+        assert!(text.contains("rank 0     node alpha            pid 77\n"), "{text}");
+        assert!(text.contains("killed by signal 9"), "{text}");
+        assert_eq!(table(&[]), "no jobs\n");
     }
 }

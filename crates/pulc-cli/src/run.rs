@@ -1,18 +1,156 @@
-//! `pulc run`: starts a job and is its terminal until it ends.
+//! `pulc run`: starts a job and is its terminal until it ends. Asks the local daemon if one runs, else a psid embedded in
+//! this process. The threads here only move bytes; how the job ends is decided by psid.
 
+use crate::daemon;
+use crate::terminal::{Sink, feed_input, watch_signals};
+use pulc_control::{Client, FrameError, LaunchSpec, Limit, Reply, Request, RunSpec};
+use pulc_hal::os::signals::{SIGHUP, SIGINT, SIGTERM, SignalFd};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::process::ExitCode;
 
 #[derive(clap::Args)]
 pub struct Args {
     /// Number of processes (ranks)
-    #[arg(short = 'n', long, default_value_t = 1)]
-    pub ranks: u32,
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    ranks: u32,
+    /// Number of nodes; without a daemon: of nodes of a local cluster on this machine
+    #[arg(short = 'N', long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=64))]
+    nodes: Option<u32>,
+    /// Put the rank before each line of output
+    #[arg(short, long)]
+    label: bool,
+    /// Stop the job after so long (90, 90s, 15m, 2h)
+    #[arg(short, long, value_name = "TIME", value_parser = parse_time_ms)]
+    timeout: Option<u64>,
+    /// Time between SIGTERM and SIGKILL
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time_ms)]
+    kill_delay: u64,
+    /// Leave the ranks on whatever core the kernel puts them
+    #[arg(long)]
+    no_pin: bool,
+    /// Working directory of the ranks
+    #[arg(long = "wdir", visible_alias = "chdir", value_name = "DIR")]
+    directory: Option<OsString>,
+    /// Don't ask a daemon: run on this machine alone
+    #[arg(long)]
+    alone: bool,
     /// Program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    pub command: Vec<std::ffi::OsString>,
+    command: Vec<OsString>,
+}
+
+/// Milliseconds of `90`, `1.5s`, `15m`, `2h`.
+fn parse_time_ms(text: &str) -> Result<u64, String> {
+    let (number, unit_ms) = match text.trim().strip_suffix(['s', 'm', 'h']) {
+        Some(number) if text.trim().ends_with('h') => (number, 3_600_000.0),
+        Some(number) if text.trim().ends_with('m') => (number, 60_000.0),
+        Some(number) => (number, 1000.0),
+        None => (text.trim(), 1000.0),
+    };
+    match number.parse::<f64>() {
+        Ok(value) if (0.0..1e9).contains(&value) => Ok((value * unit_ms) as u64),
+        _ => Err("a time is a number of seconds, or a number with s, m or h behind it".to_owned()),
+    }
 }
 
 pub fn run(args: Args) -> ExitCode {
-    eprintln!("pulc: cannot start {} ranks of {:?} yet", args.ranks, args.command);
-    ExitCode::FAILURE
+    // Before any thread is started, so that all of them leave these signals to the one that reads them.
+    let signals = match SignalFd::new(&[SIGINT, SIGTERM, SIGHUP], false) {
+        Ok(signals) => signals,
+        Err(error) => return fail(&format!("cannot watch signals: {error}"), 1),
+    };
+    let (label, alone, nodes) = (args.label, args.alone, args.nodes);
+    let spec = match spec(args) {
+        Ok(spec) => spec,
+        Err(why) => return fail(&why, 1),
+    };
+    let mut client = match connect(alone, nodes.unwrap_or(1)) {
+        Ok(client) => client,
+        Err(why) => return fail(&why, 1),
+    };
+    if let Err(error) = client.send(&Request::Run(Box::new(spec))) {
+        return fail(&error.to_string(), 1);
+    }
+    let stopped = watch_signals(signals, client.sender());
+    let input = feed_input(client.sender());
+    let mut sink = Sink::new(label, client.sender());
+    loop {
+        match client.receive() {
+            Ok(Reply::Output { node, rank, stream, more, bytes }) => sink.put(node, rank, stream, more, bytes),
+            Ok(Reply::InputCredit { bytes }) => input.grant(bytes),
+            Ok(Reply::InputClosed) => input.close(),
+            Ok(Reply::Ended(ended)) => {
+                let code = stopped.code().or(sink.broken()).unwrap_or(ended.code);
+                if let Some(text) = stopped.text().or(sink.why_broken()).or(ended.text) {
+                    eprintln!("pulc: {text}");
+                }
+                return ExitCode::from(code);
+            }
+            Ok(Reply::Refused { why }) => return fail(&why, 1),
+            Ok(_) => {}
+            Err(FrameError::Closed) => return fail("psid is gone; the job has been ended", 1),
+            Err(error) => return fail(&format!("{error}; the job has been ended"), 1),
+        }
+    }
+}
+
+fn fail(why: &str, code: u8) -> ExitCode {
+    eprintln!("pulc: {why}");
+    ExitCode::from(code)
+}
+
+fn connect(alone: bool, nodes: u32) -> Result<Client, String> {
+    if !alone && let Some(client) = daemon::connect().map_err(|error| format!("the daemon does not answer: {error}"))? {
+        return Ok(client);
+    }
+    let stream = pulc_psid::embedded::start(nodes, c"/proc/self/exe".to_owned()).map_err(|error| error.to_string())?;
+    Client::new(stream).map_err(|error| format!("the embedded psid does not answer: {error}"))
+}
+
+/// The job as asked for, with what travels from here: directory, environment, umask, limits.
+fn spec(args: Args) -> Result<RunSpec, String> {
+    let here = std::env::current_dir().map_err(|error| format!("there is no working directory: {error}"))?;
+    let cwd = args.directory.map_or_else(|| here.clone(), |directory| here.join(directory));
+    let umask = rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(umask);
+    let bytes = |text: &OsStr| text.as_bytes().to_vec();
+    Ok(RunSpec {
+        ranks: args.ranks,
+        nodes: args.nodes,
+        timeout_ms: args.timeout,
+        launch: LaunchSpec {
+            argv: args.command.into_iter().map(OsStringExt::into_vec).collect(),
+            env: std::env::vars_os().map(|(name, value)| (bytes(&name), bytes(&value))).collect(),
+            cwd: cwd.into_os_string().into_vec(),
+            umask: umask.bits(),
+            limits: limits(),
+            pin: !args.no_pin,
+            kill_delay_ms: args.kill_delay,
+        },
+    })
+}
+
+fn limits() -> Vec<Limit> {
+    let limit = |number: u32| {
+        let value = rustix::process::getrlimit(pulc_psid::keeper::launch::resource(number)?);
+        Some(Limit { resource: number, soft: value.current, hard: value.maximum })
+    };
+    (0..16).filter_map(limit).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units_and_nonsense_is_refused() {
+        assert_eq!(parse_time_ms("90"), Ok(90_000));
+        assert_eq!(parse_time_ms("1.5s"), Ok(1500));
+        assert_eq!(parse_time_ms("15m"), Ok(900_000));
+        assert_eq!(parse_time_ms("2h"), Ok(7_200_000));
+        for nonsense in ["", "s", "-1", "1d", "nan", "1e99"] {
+            assert!(parse_time_ms(nonsense).is_err(), "{nonsense}");
+        }
+    }
 }

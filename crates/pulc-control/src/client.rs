@@ -79,7 +79,7 @@ impl Client {
     ///
     /// # Blocking
     /// Until one comes or the daemon closes the connection.
-    pub fn next(&mut self) -> Result<Reply, FrameError> {
+    pub fn receive(&mut self) -> Result<Reply, FrameError> {
         frame::read(&mut self.reader)
     }
 
@@ -94,7 +94,7 @@ impl Client {
     /// One request, one reply.
     pub fn call(&mut self, request: &Request) -> Result<Reply, FrameError> {
         self.send(request)?;
-        self.next()
+        self.receive()
     }
 }
 

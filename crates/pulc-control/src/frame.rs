@@ -88,7 +88,7 @@ impl Deframer {
     }
 
     /// The next complete message, or none until more is fed.
-    pub fn next<T: for<'a> Deserialize<'a>>(&mut self) -> Result<Option<T>, FrameError> {
+    pub fn take<T: for<'a> Deserialize<'a>>(&mut self) -> Result<Option<T>, FrameError> {
         let rest = &self.buffer[self.start..];
         let Some((head, body)) = rest.split_first_chunk::<4>() else { return Ok(None) };
         let len = length(*head)?;
@@ -113,7 +113,7 @@ mod tests {
             let mut seen = Vec::new();
             for piece in wire.chunks(step) {
                 deframer.feed(piece);
-                while let Some(frame) = deframer.next::<Request>().unwrap() {
+                while let Some(frame) = deframer.take::<Request>().unwrap() {
                     seen.push(frame);
                 }
             }
@@ -125,10 +125,10 @@ mod tests {
     fn oversized_and_malformed_frames_are_refused() {
         let mut deframer = Deframer::default();
         deframer.feed(&u32::MAX.to_le_bytes());
-        assert!(matches!(deframer.next::<Request>(), Err(FrameError::TooLong { .. })));
+        assert!(matches!(deframer.take::<Request>(), Err(FrameError::TooLong { .. })));
         let mut deframer = Deframer::default();
         deframer.feed(&[2, 0, 0, 0, 0xff, 0xff]);
-        assert!(matches!(deframer.next::<Request>(), Err(FrameError::Malformed { .. })));
+        assert!(matches!(deframer.take::<Request>(), Err(FrameError::Malformed { .. })));
         assert!(matches!(read::<Reply>(&mut &[1u8, 0][..]), Err(FrameError::Malformed { .. })));
         assert!(matches!(read::<Reply>(&mut &[][..]), Err(FrameError::Closed)));
         assert!(matches!(read::<Reply>(&mut &[9u8, 0, 0, 0, 1][..]), Err(FrameError::Malformed { .. })));

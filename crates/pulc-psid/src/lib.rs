@@ -2,11 +2,12 @@
 #![forbid(unsafe_code)]
 
 pub mod daemon;
+pub mod embedded;
 pub mod error;
 pub mod identity;
 pub mod jobs;
-pub mod membership;
 pub mod keeper;
+pub mod membership;
 pub mod mesh;
 pub mod peer_message;
 

@@ -295,6 +295,20 @@ fn born(pid: libc::pid_t, pidfd: c_int) -> (Pid, OwnedFd) {
     (Pid::from_raw(pid).expect("clone returns a positive pid to the parent"), pidfd)
 }
 
+/// Takes over descriptor `number`, which whoever started this process has left open for it (see [`Start::extra_fds`]).
+/// Call once, before anything else opens descriptors; it is closed at exec from now on.
+///
+/// # Errors
+/// When it is not open.
+pub fn inherited_fd(number: i32) -> io::Result<OwnedFd> {
+    // SAFETY: fcntl only looks; a number that is not open is refused.
+    if unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it is open, and by this function's contract nobody else in this process knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
 fn pointers<'a>(strings: impl Iterator<Item = &'a CString>) -> Vec<*const c_char> {
     strings.map(|string| string.as_ptr()).chain([std::ptr::null()]).collect()
 }

@@ -37,7 +37,7 @@ impl SignalFd {
     }
 
     /// The number of the next signal; `WouldBlock` when there is none and the descriptor does not block.
-    pub fn next(&self) -> io::Result<i32> {
+    pub fn read(&self) -> io::Result<i32> {
         let mut info = [0u8; size_of::<libc::signalfd_siginfo>()];
         loop {
             match rustix::io::read(&self.0, &mut info) {

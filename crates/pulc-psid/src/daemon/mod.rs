@@ -9,16 +9,16 @@ pub use start::{Admission, Start, Started, client, down, join, nodes, start, tok
 
 use crate::error::Error;
 use crate::identity::{DaemonLock, StateDir};
+use crate::jobs::{Jobs, JobsConfig};
 use crate::mesh::{Mesh, MeshConfig, MeshEvent};
 use crate::peer_message::PeerMsg;
 use clients::Clients;
-use pulc_base::{NodeId, log};
+use pulc_base::log;
 use pulc_control::place::Place;
 use std::io::Write as _;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process::ExitCode;
-use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
@@ -79,9 +79,15 @@ impl Daemon {
         let (sender, events) = mpsc::channel(EVENTS);
         let mesh = Mesh::start(self.config, sender)?;
         let (down, mut going_down) = watch::channel(None);
+        let (admin, requests) = mpsc::unbounded_channel();
+        let (for_jobs, job_events) = mpsc::channel(EVENTS);
+        let keeper_program = c"/proc/self/exe".to_owned();
+        let jobs = Jobs::start(JobsConfig { mesh: mesh.clone(), keeper_program, admin: Some(admin) }, job_events)
+            .map_err(Error::io("cannot start the job room"))?;
         let clients = Clients { mesh: mesh.clone(), state: self.state, down: down.clone() };
-        let accepting = clients::accept(self.clients, Arc::new(clients))?;
-        let hearing = tokio::spawn(hear(mesh.clone(), events, down));
+        tokio::spawn(clients.serve(requests));
+        let accepting = clients::accept(self.clients, jobs.clone())?;
+        let hearing = tokio::spawn(hear(mesh.clone(), events, for_jobs, down));
         let (mut terminate, mut interrupt) = (on_signal(SignalKind::terminate())?, on_signal(SignalKind::interrupt())?);
         tell_ready()?;
         tokio::select! {
@@ -94,6 +100,7 @@ impl Daemon {
             }
         }
         accepting.abort();
+        jobs.shutdown().await;
         mesh.stop().await;
         hearing.abort();
         Ok(())
@@ -116,29 +123,35 @@ fn tell_all(mesh: &Mesh) {
     }
 }
 
-/// Takes what comes from the other daemons.
-async fn hear(mesh: Mesh, mut events: mpsc::Receiver<MeshEvent>, down: watch::Sender<Option<Down>>) {
+/// Takes what comes from the other daemons; what is about jobs goes on to their room.
+async fn hear(
+    mesh: Mesh,
+    mut events: mpsc::Receiver<MeshEvent>,
+    jobs: mpsc::Sender<MeshEvent>,
+    down: watch::Sender<Option<Down>>,
+) {
     while let Some(event) = events.recv().await {
-        match event {
+        match &event {
             MeshEvent::Up(info) => log!(Info, "psid", "node {} ({}) is up", info.name, info.id),
             MeshEvent::Down(id, why) => log!(Info, "psid", "node {id} is down: {why:?}"),
-            MeshEvent::Message(from, message) => take(&mesh, from, message, &down),
-        }
-    }
-}
-
-fn take(mesh: &Mesh, from: NodeId, message: PeerMsg, down: &watch::Sender<Option<Down>>) {
-    match message {
-        PeerMsg::Probe(number) => {
-            if let Err(error) = mesh.send(from, PeerMsg::ProbeAnswer(number)) {
-                log!(Debug, "psid", "probe of {from} not answered: {error}");
+            MeshEvent::Message(from, PeerMsg::Probe(number)) => {
+                if let Err(error) = mesh.send(*from, PeerMsg::ProbeAnswer(*number)) {
+                    log!(Debug, "psid", "probe of {from} not answered: {error}");
+                }
+                continue;
             }
+            MeshEvent::Message(from, PeerMsg::GoDown) => {
+                log!(Info, "psid", "node {from} takes the cluster down");
+                let _ = down.send(Some(Down::Here));
+                continue;
+            }
+            MeshEvent::Message(_, PeerMsg::ProbeAnswer(_)) => continue,
+            MeshEvent::Message(_, PeerMsg::Job(_)) => {}
         }
-        PeerMsg::GoDown => {
-            log!(Info, "psid", "node {from} takes the cluster down");
-            let _ = down.send(Some(Down::Here));
+        if jobs.send(event).await.is_err() {
+            log!(Error, "psid", "the job room has ended");
+            return;
         }
-        PeerMsg::ProbeAnswer(_) | PeerMsg::Job(_) => {}
     }
 }
 

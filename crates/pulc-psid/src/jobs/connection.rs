@@ -54,7 +54,7 @@ async fn read<T: for<'a> Deserialize<'a>>(
         };
         frames.feed(&buffer[..count]);
         loop {
-            match frames.next::<T>() {
+            match frames.take::<T>() {
                 Ok(Some(message)) => {
                     if events.send(wrap(message)).await.is_err() {
                         return FrameError::Closed;

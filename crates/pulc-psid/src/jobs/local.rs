@@ -135,7 +135,7 @@ impl Room {
     pub(super) fn child_prepared(&mut self, from: NodeId, job: JobId, nodes: Vec<PreparedNode>) {
         let Some(part) = self.local.get_mut(&job) else { return };
         let child = part.children().find(|child| part.order.nodes[*child as usize].id == from);
-        if let Some(child) = child.filter(|child| part.missing.remove(child)) {
+        if child.is_some_and(|child| part.missing.remove(&child)) {
             part.prepared.extend(nodes);
             self.pass_up_prepared(job);
         } else {

@@ -28,6 +28,8 @@ use tokio::time::Instant;
 
 /// Stopped jobs whose launch order may still be under way to us, remembered at most.
 const CANCELLED_MAX: usize = 1024;
+/// Clients served at once.
+const CLIENTS_MAX: usize = 256;
 /// Events that wait for the room before their senders are held back.
 const QUEUE: usize = 256;
 
@@ -179,7 +181,6 @@ impl Room {
                 self.query_node_down(node);
             }
             MeshEvent::Message(from, PeerMsg::Job(message)) => self.peer(from, message),
-            MeshEvent::Message(from, PeerMsg::Probe(number)) => self.post(from, PeerMsg::ProbeAnswer(number)),
             MeshEvent::Message(..) => {}
         }
     }
@@ -243,7 +244,10 @@ impl Room {
         self.next_client += 1;
         let sender = connection::client(stream, id, self.events.clone());
         match peer {
-            Ok(uid) if uid == own => {
+            _ if self.clients.len() >= CLIENTS_MAX => {
+                let _ = sender.send(Reply::Refused { why: format!("{CLIENTS_MAX} clients are served already") });
+            }
+            Ok(uid) if uid == own || uid == 0 => {
                 self.clients.insert(id, Client { sender, greeted: false, job: None });
             }
             other => {

@@ -33,7 +33,7 @@ impl Control {
                 }
                 Ok(n) => {
                     self.incoming.feed(&buffer[..n]);
-                    while let Some(order) = self.incoming.next()? {
+                    while let Some(order) = self.incoming.take()? {
                         orders.push(order);
                     }
                 }

@@ -290,7 +290,7 @@ impl Keeper {
     }
 
     fn hear_signals(&mut self) {
-        while let Ok(signal) = self.signals.next() {
+        while let Ok(signal) = self.signals.read() {
             if signal != SIGCHLD {
                 log!(Info, "keeper", "signal {signal}; the job ends");
                 self.stop(StopKind::Gently);

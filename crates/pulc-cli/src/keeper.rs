@@ -1,0 +1,13 @@
+//! `pulc keeper`: the keeper process of one job on one node. Started by psid only, with its line to psid as descriptor 3.
+
+use std::process::ExitCode;
+
+pub fn run() -> ExitCode {
+    match pulc_hal::os::process::inherited_fd(3) {
+        Ok(line) => pulc_psid::keeper::main(line),
+        Err(error) => {
+            eprintln!("pulc: `pulc keeper` is started by psid, not by hand (descriptor 3: {error})");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! A psid inside the process of its client: no daemon, no root, no configuration, nothing on disk. One node without any
+//! network, or several nodes of a *local cluster* that are connected like real ones. Runs in one thread of its own and
+//! ends with the process; when the process is killed, the keepers notice and end the job.
+
+use crate::error::Error;
+use crate::jobs::{Jobs, JobsConfig};
+use crate::mesh::{Mesh, MeshConfig, MeshEvent, NodeState};
+use pulc_base::NodeId;
+use std::ffi::CString;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// Mesh events that may wait for the job room.
+const EVENTS: usize = 64;
+/// How long the nodes of a local cluster may take to find each other.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Starts an embedded psid with `nodes` nodes and returns a client's line to the first one. `keeper_program` is a `pulc`
+/// binary, normally `/proc/self/exe`.
+///
+/// # Errors
+/// When no thread, socket or identity can be had.
+pub fn start(nodes: u32, keeper_program: CString) -> Result<UnixStream, Error> {
+    let (client, server) = UnixStream::pair().map_err(Error::io("cannot make a socket pair"))?;
+    server.set_nonblocking(true).map_err(Error::io("cannot make a socket pair"))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Error::io("cannot start the embedded psid"))?;
+    std::thread::Builder::new()
+        .name("psid".to_owned())
+        .spawn(move || {
+            // Dropping `server` on failure is what the client notices.
+            if let Err(error) = runtime.block_on(serve(nodes, keeper_program, server)) {
+                pulc_base::log!(Error, "psid", "{error}");
+            }
+        })
+        .map_err(Error::io("cannot start the embedded psid"))?;
+    Ok(client)
+}
+
+async fn serve(nodes: u32, keeper_program: CString, server: UnixStream) -> Result<(), Error> {
+    let configs = if nodes > 1 { MeshConfig::local_cluster(nodes as usize)? } else { vec![alone()?] };
+    let mut rooms = Vec::new();
+    let mut meshes = Vec::new();
+    for config in configs {
+        let (events, incoming) = mpsc::channel::<MeshEvent>(EVENTS);
+        let mesh = Mesh::start(config, events)?;
+        let config = JobsConfig { mesh: mesh.clone(), keeper_program: keeper_program.clone(), admin: None };
+        rooms.push(Jobs::start(config, incoming).map_err(Error::io("cannot start the job room"))?);
+        meshes.push(mesh);
+    }
+    let everybody_up = |mesh: &Mesh| mesh.nodes().iter().all(|node| node.me || node.state == NodeState::Up);
+    let begin = tokio::time::Instant::now();
+    while !meshes.iter().all(everybody_up) && begin.elapsed() < PATIENCE {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let stream = tokio::net::UnixStream::from_std(server).map_err(Error::io("cannot use the client's line"))?;
+    rooms[0].client(stream).await;
+    // The rooms run until the process ends.
+    std::future::pending().await
+}
+
+fn alone() -> Result<MeshConfig, Error> {
+    let mut id = [0; 16];
+    rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())
+        .map_err(|error| Error::io("no random numbers")(error.into()))?;
+    let uname = rustix::system::uname();
+    Ok(MeshConfig::alone(&uname.nodename().to_string_lossy(), NodeId(id)))
+}
