@@ -44,6 +44,8 @@ enum Command {
     Tidy,
     /// Build the relocatable tree dist/
     Dist,
+    /// Try the lock-free parts in every order that the memory model allows
+    Loom,
     /// Build and run `pulc bench …`
     Bench {
         /// Passed on to `pulc bench`
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         Command::Ci => test::ci(&root),
         Command::Tidy => tidy::run(&root),
         Command::Dist => dist::run(&root),
+        Command::Loom => test::loom(&root),
         Command::Bench { arguments } => bench::pulc(&root, "bench", &arguments),
         Command::Cluster(arguments) => cluster::run(&root, &arguments),
     };

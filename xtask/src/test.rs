@@ -44,7 +44,16 @@ fn steps_of_test(root: &Path, full: bool, report: &mut Report) {
         steps::run(&mut cargo(root, &arguments), 10 * MINUTE)
     });
     report.step("tests", || suites(root, full));
+    report.step("loom", || loom(root));
     report.step("C example", || c_door::test(root));
+}
+
+/// loom replaces atomics and threads, so it has a build tree of its own.
+pub fn loom(root: &Path) -> Outcome {
+    let arguments = ["test", "-q", "--release", "-p", "pulc-hal", "--lib", "--target-dir", "target/loom", "models"];
+    let mut models = cargo(root, &arguments);
+    models.env("RUSTFLAGS", "--cfg loom");
+    steps::run(&mut models, 10 * MINUTE)
 }
 
 /// All suites and the documentation's examples. Programs that the suites start are built first.
