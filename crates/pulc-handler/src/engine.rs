@@ -294,7 +294,11 @@ impl Engine {
     /// Longest body that fits one frame to `dst` beside a header of `header_len` bytes.
     pub(crate) fn body_max(&mut self, dst: Rank, header_len: usize) -> Result<usize, SendFault> {
         let frame_max = match self.route(dst)? {
-            Route::Shm(_) => self.shm.frame_max,
+            // Whole pages, so that the parts of an aligned message stay aligned.
+            Route::Shm(_) => {
+                let room = self.shm.frame_max.saturating_sub(HEAD_BYTES + TOTAL_BYTES + header_len);
+                return Ok(if room > 4096 { room & !4095 } else { room });
+            }
             Route::Net(link) => self.net.as_ref().map_or(0, |net| net.packet_max(link)),
             _ => usize::MAX,
         };

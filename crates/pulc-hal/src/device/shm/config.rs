@@ -18,7 +18,7 @@ static SLOT_BYTES: Param = Param {
     default: 16 << 10,
     min: 4 << 10,
     max: 1 << 20,
-    text: "longest frame through the pool; longer messages are cut",
+    text: "longest piece of a message through the pool; longer messages are cut",
 };
 
 /// The rows of this device.

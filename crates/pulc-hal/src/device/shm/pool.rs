@@ -9,9 +9,13 @@ use crate::os::memfd::{WriteMap, create_produced};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+/// Room in a slot beside its nominal size, so that a frame can carry a whole power of two and a head.
+pub const SLOT_EXTRA: usize = 256;
+
 pub struct Pool {
     map: WriteMap,
     fd: OwnedFd,
+    /// Length of a slot.
     slot_bytes: usize,
     /// Free slots; taken at the front, given back at the end, so that use rotates through the whole pool: memory that
     /// was written long ago has left the core's own cache, and its lines are faster to take and to hand over.
@@ -19,8 +23,9 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Makes a pool of `bytes / slot_bytes` slots. Its memory is not touched before it is used.
+    /// Makes a pool of about `bytes / slot_bytes` slots, each with [`SLOT_EXTRA`] bytes more. Its memory is not touched before it is used.
     pub fn new(bytes: usize, slot_bytes: usize) -> Result<Pool, HalError> {
+        let slot_bytes = slot_bytes + SLOT_EXTRA;
         let slots = (bytes / slot_bytes).max(1);
         let (map, fd) = create_produced("pulc-pool", slots * slot_bytes)?;
         Ok(Pool { map, fd, slot_bytes, free: (0..slots as u32).collect() })
