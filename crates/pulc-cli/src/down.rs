@@ -13,7 +13,15 @@ pub struct Args {
 
 pub fn run(args: &Args) -> ExitCode {
     match place().and_then(|place| daemon::down(&place, args.all)) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(untold) => {
+            for node in &untold {
+                eprintln!(
+                    "pulc: node {} ({}) is {} and was not told; say `pulc down` there",
+                    node.name, node.id, node.state
+                );
+            }
+            if untold.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
         Err(error) => failed(&error),
     }
 }

@@ -1,6 +1,13 @@
-//! See this crate's Cargo.toml for what it is; filled room by room.
+//! Tools of whole-system tests: clusters of network namespaces in which the real `pulc` runs, a scan for what a test left behind,
+//! and the count of tests that cannot run here. Named only by tests.
 #![forbid(unsafe_code)]
 
+pub mod cluster;
+pub mod finished;
+pub mod leftovers;
+pub mod netns;
 mod skip;
 
+pub use cluster::{Cluster, Host, token_in, wait_until};
+pub use finished::{Finished, run_within};
 pub use skip::{rounds, skipped};

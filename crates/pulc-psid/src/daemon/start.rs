@@ -9,7 +9,7 @@ use crate::membership::Member;
 use crate::mesh::{self, DEFAULT_PORT};
 use pulc_base::{NodeId, PROTOCOL_VERSION, boot};
 use pulc_control::place::Place;
-use pulc_control::{Client, NodeInfo, Reply, Request};
+use pulc_control::{Client, NodeInfo, NodeState, Reply, Request};
 use std::fs::{self, File, OpenOptions};
 use std::io::Read as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -23,6 +23,8 @@ const READY_WITHIN: Duration = Duration::from_secs(20);
 const GONE_WITHIN: Duration = Duration::from_secs(60);
 /// For a running daemon to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+/// For a node that has joined to be connected.
+const CONNECTED_WITHIN: Duration = Duration::from_secs(10);
 /// Log of earlier lives is moved aside beyond this.
 const LOG_MAX_BYTES: u64 = 1 << 20;
 /// A daemon is no rank, even if a rank starts it.
@@ -103,7 +105,14 @@ pub fn join(place: &Place, options: &Start, admission: &Admission) -> Result<Sta
     settings.name = joined.name;
     state.keep_members(&joined.members)?;
     state.keep_identity(&joined.identity)?;
-    launch(place, &state, &settings)
+    let mut started = launch(place, &state, &settings)?;
+    // Whoever joined wants to be seen: by the founder at least, when this returns.
+    let deadline = Instant::now() + CONNECTED_WITHIN;
+    while !started.nodes.iter().any(|node| !node.me && node.state == NodeState::Up) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(2));
+        started.nodes = nodes(place)?;
+    }
+    Ok(started)
 }
 
 /// A token of the cluster that the node of this place founded.
@@ -115,8 +124,12 @@ pub fn token(place: &Place, life: Duration) -> Result<(Token, TokenEntry), Error
 }
 
 /// Stops the daemon of this place (with `all`, every daemon of the cluster) and waits until it is gone.
-pub fn down(place: &Place, all: bool) -> Result<(), Error> {
+///
+/// Returns the nodes that were not connected and so were not told.
+pub fn down(place: &Place, all: bool) -> Result<Vec<NodeInfo>, Error> {
     let state = StateDir::open(&place.state_dir)?;
+    let mut untold = if all { nodes(place)? } else { Vec::new() };
+    untold.retain(|node| !matches!(node.state, NodeState::Up | NodeState::Torpid | NodeState::Left));
     match client(place)?.ask(&Request::Down { all }, ANSWER_WITHIN) {
         Ok(Reply::Done) => {}
         Ok(Reply::Refused { why }) => return Err(Error::DaemonRefused { why }),
@@ -130,7 +143,7 @@ pub fn down(place: &Place, all: bool) -> Result<(), Error> {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    Ok(())
+    Ok(untold)
 }
 
 /// Connects to the daemon of this place.

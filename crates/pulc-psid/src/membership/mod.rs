@@ -83,8 +83,10 @@ pub enum Event {
         conn: ConnId,
         why: DownWhy,
     },
+    /// `at_once`: call them without giving them a head start, for a node that comes (back) to a running cluster.
     Learned {
         members: Vec<Member>,
+        at_once: bool,
     },
 }
 
@@ -188,7 +190,7 @@ impl Membership {
                 }
             }
             Event::Lost { conn, why } => self.lost(now, conn, why),
-            Event::Learned { members } => self.learn(now, members, &mut actions),
+            Event::Learned { members, at_once } => self.learn(now, members, at_once, &mut actions),
         }
         actions
     }
@@ -332,7 +334,7 @@ impl Membership {
         self.conns.get(&conn).map_or(Nanos(0), |id| self.dial_delay(*id) + self.timing.redial_min)
     }
 
-    fn learn(&mut self, now: Nanos, members: Vec<Member>, actions: &mut Vec<Action>) {
+    fn learn(&mut self, now: Nanos, members: Vec<Member>, at_once: bool, actions: &mut Vec<Action>) {
         let mut left_out = 0;
         for mut member in members {
             member.addresses = crate::identity::limit_addresses(member.addresses);
@@ -350,7 +352,7 @@ impl Membership {
                 None if full => left_out += 1,
                 None => {
                     self.spread(&member, actions);
-                    let next_dial = now + self.dial_delay(member.id);
+                    let next_dial = if at_once { now } else { now + self.dial_delay(member.id) };
                     let (state, link) = (NodeState::Joining, Link::None);
                     let node = Node { state, load_milli: 0, link, backoff: self.timing.redial_min, next_dial, member };
                     self.nodes.insert(node.member.id, node);

@@ -140,7 +140,7 @@ fn a_node_that_slept_itself_blames_nobody() {
 #[test]
 fn a_known_node_is_dialed_again_and_again_with_a_pause_that_grows_to_its_limit() {
     let mut sim = Sim::new(1);
-    sim.step(Event::Learned { members: vec![member(2)] });
+    sim.step(Event::Learned { members: vec![member(2)], at_once: false });
     assert_eq!(sim.state(2), NodeState::Joining);
     let mut count = 0;
     sim.pass(60_000, |sim| {
@@ -157,13 +157,13 @@ fn a_known_node_is_dialed_again_and_again_with_a_pause_that_grows_to_its_limit()
 #[test]
 fn when_both_dial_the_smaller_id_wins() {
     let mut small = Sim::new(1);
-    small.step(Event::Learned { members: vec![member(2)] });
+    small.step(Event::Learned { members: vec![member(2)], at_once: false });
     assert_eq!(dials(&small.step(Event::Tick)), 1);
     let answer = small.step(Event::Incoming { conn: 5, member: member(2), session: 2 });
     assert_eq!(answer, vec![Action::Refuse { conn: 5, why: Refusal::Busy }]);
 
     let mut large = Sim::new(2);
-    large.step(Event::Learned { members: vec![member(1)] });
+    large.step(Event::Learned { members: vec![member(1)], at_once: false });
     assert_eq!(dials(&large.pass(500, |_| ())), 1);
     let answer = large.step(Event::Incoming { conn: 5, member: member(1), session: 1 });
     assert!(answer.contains(&Action::CancelDial { id: id(1) }), "{answer:?}");
@@ -212,14 +212,14 @@ fn news_of_a_member_is_spread_to_the_others_once() {
     let actions = sim.step(Event::Incoming { conn: 11, member: member(3), session: 3 });
     assert!(actions.contains(&Action::SendMembers { conn: 10, members: vec![member(3)] }), "{actions:?}");
     assert!(actions.contains(&Action::Remember));
-    let again = sim.step(Event::Learned { members: vec![member(3), member(1)] });
+    let again = sim.step(Event::Learned { members: vec![member(3), member(1)], at_once: false });
     assert_eq!(again, vec![]);
 }
 
 #[test]
 fn the_table_of_members_has_a_limit() {
     let mut sim = Sim::new(1);
-    sim.step(Event::Learned { members: (2..100).map(member).collect() });
+    sim.step(Event::Learned { members: (2..100).map(member).collect(), at_once: false });
     assert_eq!(sim.core.others().count(), 4);
     let answer = sim.step(Event::Incoming { conn: 7, member: member(200), session: 1 });
     assert_eq!(answer, vec![Action::Refuse { conn: 7, why: Refusal::Full }]);

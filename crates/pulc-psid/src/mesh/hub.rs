@@ -105,7 +105,7 @@ impl Hub {
             .map(|listener| AbortOnDrop(tokio::spawn(accept::accept(listener, self.host.clone())).abort_handle()));
         let mut ticks = tokio::time::interval(self.timing.tick.as_duration());
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        self.step(Event::Learned { members: known });
+        self.step(Event::Learned { members: known, at_once: self.state.is_some() });
         self.unsaved = false;
         loop {
             tokio::select! {
@@ -254,7 +254,7 @@ impl Hub {
     fn reported(&mut self, conn: ConnId, report: Report) {
         match report {
             Report::Load(load_milli) => self.step(Event::Load { conn, load_milli }),
-            Report::Members(members) => self.step(Event::Learned { members }),
+            Report::Members(members) => self.step(Event::Learned { members, at_once: false }),
             Report::Ended(why) => {
                 self.forget(conn, why);
                 self.step(Event::Lost { conn, why });

@@ -1,0 +1,144 @@
+//! The daemons of a cluster, each in a network namespace of its own: start, join, refusals, loss and return of nodes.
+
+use pulc_testkit::cluster::HANG;
+use pulc_testkit::{Cluster, leftovers, run_within, skipped, token_in, wait_until};
+use rustix::process::Signal;
+use std::process::Command;
+
+const PULC: &str = env!("CARGO_BIN_EXE_pulc");
+
+/// A cluster of so many hosts, or none and the reason counted.
+fn cluster(test: &str, hosts: usize) -> Option<Cluster> {
+    Cluster::new(hosts, PULC).map_err(|why| skipped(test, &format!("network namespaces cannot be made: {why}"))).ok()
+}
+
+#[test]
+fn two_commands_make_a_cluster_and_one_takes_it_down_without_a_trace() {
+    let Some(cluster) = cluster("two_commands_make_a_cluster_and_one_takes_it_down_without_a_trace", 3) else { return };
+    cluster.start();
+    for host in cluster.hosts() {
+        let table = host.pulc(&["nodes"]).expect_success().stdout;
+        for other in cluster.hosts() {
+            assert!(table.contains(&format!("{}:7852", other.address)), "{table}");
+        }
+    }
+    // From any node, not only from the founder.
+    cluster.host(2).pulc(&["down", "--all"]).expect_success();
+    cluster.expect_nothing_left();
+    assert_eq!(leftovers::files(), Vec::<String>::new());
+    cluster.host(0).pulc(&["nodes"]).expect_refusal(11, "no daemon is up");
+}
+
+#[test]
+fn what_cannot_be_started_is_refused_with_a_clear_word() {
+    let Some(cluster) = cluster("what_cannot_be_started_is_refused_with_a_clear_word", 2) else { return };
+    let (first, second) = (cluster.host(0), cluster.host(1));
+    let token = token_in(&first.pulc(&["up"]).expect_success().stdout);
+    first.pulc(&["up"]).expect_refusal(10, "is up here already");
+    first.pulc(&["join", &token]).expect_refusal(10, "is up here already");
+
+    second.pulc(&["join", "nonsense"]).expect_refusal(13, "does not begin with pulc1-");
+    second.pulc(&["join", &token[..40]]).expect_refusal(13, "cut short");
+    second.pulc(&["down"]).expect_refusal(11, "no daemon is up");
+    second.pulc(&["token"]).expect_refusal(16, "did not found");
+
+    // The address of another daemon on the same host.
+    let listen = format!("{}:7852", first.address);
+    let mut other = first.command();
+    other.args(["up", "--listen", &listen]).env("PULC_STATE_DIR", cluster.directory().join("another"));
+    run_within(other, HANG).expect_refusal(12, "is in use");
+    let mut foreign = first.command();
+    foreign.args(["up", "--listen", "192.0.2.1:7852"]).env("PULC_STATE_DIR", cluster.directory().join("foreign"));
+    run_within(foreign, HANG).expect_refusal(1, "cannot listen on 192.0.2.1:7852");
+
+    // Nobody home.
+    first.pulc(&["down"]).expect_success();
+    second.pulc(&["join", &token]).expect_refusal(15, "can't be reached");
+    // Nothing of the failed attempts is left running, and the node can still join.
+    first.pulc(&["up"]).expect_success();
+    second.pulc(&["join", &token]).expect_success();
+    first.pulc(&["down", "--all"]).expect_success();
+    cluster.expect_nothing_left();
+}
+
+#[test]
+fn a_revoked_token_and_one_of_another_cluster_do_not_join() {
+    let Some(cluster) = cluster("a_revoked_token_and_one_of_another_cluster_do_not_join", 3) else { return };
+    let (first, second, third) = (cluster.host(0), cluster.host(1), cluster.host(2));
+    let token = token_in(&first.pulc(&["up"]).expect_success().stdout);
+    let foreign = token_in(&third.pulc(&["up"]).expect_success().stdout);
+    first.pulc(&["token", "--revoke", "all"]).expect_success();
+    second.pulc(&["join", &token]).expect_refusal(13, "revoked");
+    let fresh = token_in(&first.pulc(&["token"]).expect_success().stdout);
+    second.pulc(&["join", &fresh]).expect_success();
+    second.wait_for_states("up", 2);
+    second.pulc(&["down"]).expect_success();
+    second.pulc(&["join", &foreign]).expect_refusal(16, "another one");
+    second.pulc(&["join", "--replace", &foreign]).expect_success();
+    second.wait_for_states("up", 2);
+    third.wait_for_states("up", 2);
+    first.wait_for_states("left", 1);
+}
+
+#[test]
+fn a_killed_daemon_is_noticed_at_once_and_returns_by_itself() {
+    let Some(cluster) = cluster("a_killed_daemon_is_noticed_at_once_and_returns_by_itself", 3) else { return };
+    cluster.start();
+    cluster.host(1).signal_daemon(Signal::KILL);
+    cluster.host(0).wait_for_states("down", 1);
+    cluster.host(2).wait_for_states("down", 1);
+    cluster.host(1).pulc(&["up"]).expect_success();
+    cluster.hosts().iter().for_each(|host| host.wait_for_states("up", 3));
+    // The founder too: it remembers who belongs to its cluster.
+    cluster.host(0).signal_daemon(Signal::KILL);
+    cluster.host(1).wait_for_states("down", 1);
+    cluster.host(0).pulc(&["up"]).expect_success();
+    cluster.hosts().iter().for_each(|host| host.wait_for_states("up", 3));
+}
+
+#[test]
+fn a_cut_link_is_noticed_on_both_sides_and_heals() {
+    let Some(cluster) = cluster("a_cut_link_is_noticed_on_both_sides_and_heals", 3) else { return };
+    cluster.start();
+    cluster.cut(2).expect("the link can be cut");
+    cluster.host(0).wait_for_states("down", 1);
+    cluster.host(1).wait_for_states("down", 1);
+    cluster.host(2).wait_for_states("down", 2);
+    cluster.host(0).wait_for_states("up", 2);
+    cluster.heal(2).expect("the link can be healed");
+    cluster.hosts().iter().for_each(|host| host.wait_for_states("up", 3));
+}
+
+#[test]
+fn a_stopped_daemon_is_torpid_and_not_dead() {
+    let Some(cluster) = cluster("a_stopped_daemon_is_torpid_and_not_dead", 2) else { return };
+    cluster.start();
+    cluster.host(1).signal_daemon(Signal::STOP);
+    cluster.host(0).wait_for_states("torpid", 1);
+    // Longer than a cut link would live.
+    let down = || Some(()).filter(|()| cluster.host(0).states().iter().any(|(_, state)| state == "down"));
+    for _ in 0..30 {
+        assert!(down().is_none(), "a stopped daemon was declared dead");
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    cluster.host(1).signal_daemon(Signal::CONT);
+    cluster.hosts().iter().for_each(|host| host.wait_for_states("up", 2));
+}
+
+#[test]
+fn several_daemons_of_one_machine_behave_like_several_machines() {
+    let Some(cluster) = cluster("several_daemons_of_one_machine_behave_like_several_machines", 1) else { return };
+    let host = cluster.host(0);
+    let instance = |name: &str, arguments: &[&str]| {
+        let mut command: Command = host.command();
+        command.args(arguments).env("PULC_INSTANCE", name);
+        run_within(command, HANG)
+    };
+    let token = token_in(&instance("a", &["up"]).expect_success().stdout);
+    instance("b", &["join", &token]).expect_success();
+    let up = wait_until(|| Some(instance("b", &["nodes"]).stdout).filter(|table| table.matches(" up ").count() == 2));
+    assert!(up.is_some(), "{:?}", instance("b", &["nodes"]));
+    instance("bad/name", &["up"]).expect_refusal(1, "PULC_INSTANCE");
+    instance("a", &["down", "--all"]).expect_success();
+    cluster.expect_nothing_left();
+}
