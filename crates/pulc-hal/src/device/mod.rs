@@ -13,7 +13,10 @@ pub mod conformance;
 pub mod shm;
 pub mod sim;
 pub mod udp;
+mod udp_outbox;
 mod udp_socket;
+#[cfg(test)]
+mod udp_tests;
 
 use crate::os::memfd::SharedBytes;
 use pulc_base::metrics::DeviceCounters;

@@ -4,6 +4,7 @@
 //! Frames that the network, an error of a path or a full queue of the kernel swallows are lost without a word: that is what
 //! the link is for. Only `Again` is told, because then trying later helps.
 
+use super::udp_outbox::{Outbox, RUN_BYTES_MAX, RUN_FRAMES_MAX};
 use super::udp_socket::{
     BATCH_MAX, DATAGRAM_MAX, Inbox, Outgoing, RawAddress, option, path_mtu, send_batch, set_option,
 };
@@ -20,10 +21,6 @@ const SOCKET_BUFFER_BYTES: i32 = 4 << 20;
 const MTU_DEFAULT: usize = 1500;
 /// Longer frames than this bring nothing, even where the path carries them.
 const FRAME_MAX: usize = 16 << 10;
-/// Datagrams in one run.
-const RUN_FRAMES_MAX: usize = 64;
-/// Most bytes of one run.
-const RUN_BYTES_MAX: usize = 65_000;
 
 /// One UDP socket as a device.
 pub struct Udp {
@@ -51,20 +48,6 @@ struct Destination {
     raw: RawAddress,
     address: SocketAddr,
     frame_max: usize,
-}
-
-/// Frames taken and not yet given to the kernel.
-#[derive(Default)]
-struct Outbox {
-    bytes: Vec<u8>,
-    runs: Vec<PendingRun>,
-}
-
-struct PendingRun {
-    to: Peer,
-    start: usize,
-    end: usize,
-    segment: usize,
 }
 
 impl Udp {
@@ -127,6 +110,12 @@ impl Udp {
     /// Size of the kernel's receive buffer as it reports it (with its own overhead doubled), in bytes; all peers share it.
     pub fn receive_buffer_bytes(&self) -> usize {
         self.receive_buffer_bytes
+    }
+
+    /// As on a kernel that takes no runs.
+    #[cfg(test)]
+    pub(super) fn without_segments(&mut self) {
+        self.segments = false;
     }
 
     pub fn local_address(&self) -> SocketAddr {
@@ -270,58 +259,6 @@ enum Outcome {
     NoSegments,
 }
 
-impl Outbox {
-    fn push(&mut self, to: Peer, run: &[u8], segment: usize) {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(run);
-        self.runs.push(PendingRun { to, start, end: start + run.len(), segment });
-    }
-
-    /// Adds a frame, to the last run if it fits behind it.
-    fn push_frame(&mut self, to: Peer, parts: [&[u8]; 2], merge: bool) {
-        let len = parts[0].len() + parts[1].len();
-        let start = self.bytes.len();
-        parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
-        if let Some(last) = self.runs.last_mut().filter(|_| merge) {
-            let whole = (last.end - last.start).is_multiple_of(last.segment);
-            let frames = (last.end - last.start) / last.segment;
-            let fits = frames < RUN_FRAMES_MAX && last.end - last.start + len <= RUN_BYTES_MAX;
-            if last.to == to && whole && len > 0 && len <= last.segment && fits {
-                last.end += len;
-                return;
-            }
-        }
-        self.runs.push(PendingRun { to, start, end: start + len, segment: len.max(1) });
-    }
-
-    fn is_full(&self) -> bool {
-        self.runs.len() >= BATCH_MAX || self.bytes.len() >= RUN_BYTES_MAX
-    }
-
-    fn split_runs(&mut self) {
-        let split = |run: &PendingRun| {
-            let (to, end, segment) = (run.to, run.end, run.segment);
-            (run.start..run.end)
-                .step_by(segment)
-                .map(move |start| PendingRun { to, start, end: (start + segment).min(end), segment })
-                .collect::<Vec<_>>()
-        };
-        self.runs = self.runs.iter().flat_map(split).collect();
-    }
-
-    fn drop_first(&mut self, count: usize) {
-        self.runs.drain(..count.min(self.runs.len()));
-        if self.runs.is_empty() {
-            self.clear();
-        }
-    }
-
-    fn clear(&mut self) {
-        self.runs.clear();
-        self.bytes.clear();
-    }
-}
-
 impl Device for Udp {
     fn name(&self) -> &'static str {
         "udp"
@@ -413,143 +350,4 @@ fn frame_max_for(mtu: usize, address: &SocketAddr) -> usize {
 /// The value for `UDP_SEGMENT`; `None` for a single datagram.
 fn segment_option(len: usize, segment: usize) -> Option<u16> {
     if len > segment { u16::try_from(segment).ok() } else { None }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::conformance;
-    use super::*;
-    use std::net::Ipv4Addr;
-    use std::time::{Duration, Instant};
-
-    #[derive(Default)]
-    struct Taken(Vec<(Peer, Vec<u8>)>);
-
-    impl Sink for Taken {
-        fn frame(&mut self, from: Peer, frame: Frame<'_>) {
-            if let Frame::Private(bytes) = frame {
-                self.0.push((from, bytes.to_vec()));
-            }
-        }
-
-        fn peer_failed(&mut self, _from: Peer, _why: super::super::PeerFault) {}
-    }
-
-    fn device() -> Udp {
-        Udp::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback exists")).expect("a fresh socket is usable")
-    }
-
-    fn pair() -> (Udp, Peer, Udp, Peer) {
-        let (mut one, mut two) = (device(), device());
-        let to_two = one.open(two.local_address());
-        let to_one = two.open(one.local_address());
-        (one, to_two, two, to_one)
-    }
-
-    fn collect(device: &mut Udp, frames: usize) -> Vec<(Peer, Vec<u8>)> {
-        let mut taken = Taken::default();
-        let start = Instant::now();
-        while taken.0.len() < frames && start.elapsed() < Duration::from_secs(20) {
-            device.poll(&mut taken, 7);
-        }
-        taken.0
-    }
-
-    #[test]
-    fn the_device_conforms() {
-        let make = || {
-            let (a, b_at_a, b, a_at_b) = pair();
-            conformance::Rig { a, b, b_at_a, a_at_b, pass_time: Box::new(std::thread::yield_now) }
-        };
-        let report = conformance::run(make, &[]);
-        assert!(report.excluded.is_empty());
-    }
-
-    #[test]
-    fn a_run_arrives_as_the_frames_it_was_made_of() {
-        let (mut one, to_two, mut two, to_one) = pair();
-        for (segment, len) in [(100usize, 100usize), (100, 1000), (1472, 1472 * 50 + 3), (16_000, 16_000 * 3 + 1)] {
-            let run: Vec<u8> = (0..len).map(|byte| (byte * 7 % 251) as u8).collect();
-            one.send_run(to_two, &run, segment).expect("an idle socket takes a run");
-            one.flush();
-            let frames = collect(&mut two, len.div_ceil(segment));
-            assert!(frames.iter().all(|(from, frame)| *from == to_one && frame.len() <= segment));
-            assert_eq!(frames.concat_bytes(), run, "{len} bytes in frames of {segment}");
-        }
-        assert_eq!(two.counters().frames_received, one.counters().frames_sent);
-    }
-
-    #[test]
-    fn batched_frames_of_mixed_lengths_keep_their_borders() {
-        let (mut one, to_two, mut two, _) = pair();
-        let lens = [5, 5, 5, 3, 5, 900, 900, 1, 0, 40, 40, 41];
-        for (fill, len) in lens.into_iter().enumerate() {
-            let bytes = vec![fill as u8; len];
-            one.send_short(to_two, [&bytes[..len / 2], &bytes[len / 2..]]).expect("the batch has room");
-        }
-        one.flush();
-        let frames = collect(&mut two, lens.len());
-        let got: Vec<usize> = frames.iter().map(|(_, frame)| frame.len()).collect();
-        assert_eq!(got, lens);
-        assert!(frames.iter().enumerate().all(|(fill, (_, frame))| frame.iter().all(|&byte| byte == fill as u8)));
-    }
-
-    #[test]
-    fn frames_of_strangers_are_counted_and_dropped() {
-        let (mut one, to_two, mut two, _) = pair();
-        let stranger = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback exists");
-        stranger.send_to(b"let me in", two.local_address()).expect("loopback takes it");
-        one.send_short(to_two, [b"hello", b""]).expect("room");
-        one.flush();
-        assert_eq!(collect(&mut two, 1)[0].1, b"hello");
-        assert_eq!(two.counters().frames_refused, 1);
-    }
-
-    #[test]
-    fn a_peer_that_is_not_there_costs_frames_and_nothing_else() {
-        let (mut one, to_two, two, _) = pair();
-        let mut three = device();
-        let back = three.open(one.local_address());
-        drop(two);
-        for _ in 0..100 {
-            one.send_short(to_two, [b"into the void", b""]).expect("lost, not refused");
-            one.flush();
-        }
-        one.open(three.local_address());
-        three.send_short(back, [b"alive", b""]).expect("room");
-        three.flush();
-        assert_eq!(collect(&mut one, 1)[0].1, b"alive");
-    }
-
-    #[test]
-    fn too_long_frames_and_closed_peers_are_told() {
-        let (mut one, to_two, _two, _) = pair();
-        let long = vec![0; one.frame_max(to_two) + 1];
-        assert!(matches!(one.send_short(to_two, [&long, b""]), Err(SendError::TooLong { .. })));
-        assert!(matches!(one.send_run(to_two, &long, long.len()), Err(SendError::TooLong { .. })));
-        one.close_peer(to_two);
-        assert_eq!(one.send_short(to_two, [b"x", b""]), Err(SendError::PeerGone));
-        assert_eq!(one.send_run(to_two, b"x", 1), Err(SendError::PeerGone));
-        assert_eq!(one.frame_max(to_two), 0);
-    }
-
-    #[test]
-    fn a_socket_that_takes_no_runs_sends_frame_by_frame() {
-        let (mut one, to_two, mut two, _) = pair();
-        one.segments = false;
-        let run = vec![9; 30 * 700];
-        one.send_run(to_two, &run, 700).expect("taken");
-        assert_eq!(collect(&mut two, 30).len(), 30);
-        assert!(one.counters().system_calls >= 30);
-    }
-
-    trait ConcatBytes {
-        fn concat_bytes(&self) -> Vec<u8>;
-    }
-
-    impl ConcatBytes for Vec<(Peer, Vec<u8>)> {
-        fn concat_bytes(&self) -> Vec<u8> {
-            self.iter().flat_map(|(_, frame)| frame.clone()).collect()
-        }
-    }
 }

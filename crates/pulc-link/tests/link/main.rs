@@ -2,6 +2,7 @@
 //! run must be repeatable from what it prints.
 
 mod hostile;
+mod over_udp;
 mod properties;
 mod rails;
 mod rig;

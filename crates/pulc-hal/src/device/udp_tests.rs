@@ -1,0 +1,137 @@
+//! The `udp` device over loopback: the conformance suite, and what only sockets can do wrong.
+
+use super::udp::Udp;
+use super::{Device, Frame, Peer, PeerFault, SendError, Sink, conformance};
+use std::net::{Ipv4Addr, UdpSocket};
+use std::time::{Duration, Instant};
+
+#[derive(Default)]
+struct Taken(Vec<(Peer, Vec<u8>)>);
+
+impl Sink for Taken {
+    fn frame(&mut self, from: Peer, frame: Frame<'_>) {
+        if let Frame::Private(bytes) = frame {
+            self.0.push((from, bytes.to_vec()));
+        }
+    }
+
+    fn peer_failed(&mut self, _from: Peer, _why: PeerFault) {}
+}
+
+fn device() -> Udp {
+    Udp::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback exists")).expect("a fresh socket is usable")
+}
+
+fn pair() -> (Udp, Peer, Udp, Peer) {
+    let (mut one, mut two) = (device(), device());
+    let to_two = one.open(two.local_address());
+    let to_one = two.open(one.local_address());
+    (one, to_two, two, to_one)
+}
+
+fn collect(device: &mut Udp, frames: usize) -> Vec<(Peer, Vec<u8>)> {
+    let mut taken = Taken::default();
+    let start = Instant::now();
+    while taken.0.len() < frames && start.elapsed() < Duration::from_secs(20) {
+        device.poll(&mut taken, 7);
+    }
+    taken.0
+}
+
+#[test]
+fn the_device_conforms() {
+    let make = || {
+        let (a, b_at_a, b, a_at_b) = pair();
+        conformance::Rig { a, b, b_at_a, a_at_b, pass_time: Box::new(std::thread::yield_now) }
+    };
+    let report = conformance::run(make, &[]);
+    assert!(report.excluded.is_empty());
+}
+
+#[test]
+fn a_run_arrives_as_the_frames_it_was_made_of() {
+    let (mut one, to_two, mut two, to_one) = pair();
+    for (segment, len) in [(100usize, 100usize), (100, 1000), (1472, 1472 * 50 + 3), (16_000, 16_000 * 3 + 1)] {
+        let run: Vec<u8> = (0..len).map(|byte| (byte * 7 % 251) as u8).collect();
+        one.send_run(to_two, &run, segment).expect("an idle socket takes a run");
+        one.flush();
+        let frames = collect(&mut two, len.div_ceil(segment));
+        assert!(frames.iter().all(|(from, frame)| *from == to_one && frame.len() <= segment));
+        assert_eq!(frames.concat_bytes(), run, "{len} bytes in frames of {segment}");
+    }
+    assert_eq!(two.counters().frames_received, one.counters().frames_sent);
+}
+
+#[test]
+fn batched_frames_of_mixed_lengths_keep_their_borders() {
+    let (mut one, to_two, mut two, _) = pair();
+    let lens = [5, 5, 5, 3, 5, 900, 900, 1, 0, 40, 40, 41];
+    for (fill, len) in lens.into_iter().enumerate() {
+        let bytes = vec![fill as u8; len];
+        one.send_short(to_two, [&bytes[..len / 2], &bytes[len / 2..]]).expect("the batch has room");
+    }
+    one.flush();
+    let frames = collect(&mut two, lens.len());
+    let got: Vec<usize> = frames.iter().map(|(_, frame)| frame.len()).collect();
+    assert_eq!(got, lens);
+    assert!(frames.iter().enumerate().all(|(fill, (_, frame))| frame.iter().all(|&byte| byte == fill as u8)));
+}
+
+#[test]
+fn frames_of_strangers_are_counted_and_dropped() {
+    let (mut one, to_two, mut two, _) = pair();
+    let stranger = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback exists");
+    stranger.send_to(b"let me in", two.local_address()).expect("loopback takes it");
+    one.send_short(to_two, [b"hello", b""]).expect("room");
+    one.flush();
+    assert_eq!(collect(&mut two, 1)[0].1, b"hello");
+    assert_eq!(two.counters().frames_refused, 1);
+}
+
+#[test]
+fn a_peer_that_is_not_there_costs_frames_and_nothing_else() {
+    let (mut one, to_two, two, _) = pair();
+    let mut three = device();
+    let back = three.open(one.local_address());
+    drop(two);
+    for _ in 0..100 {
+        one.send_short(to_two, [b"into the void", b""]).expect("lost, not refused");
+        one.flush();
+    }
+    one.open(three.local_address());
+    three.send_short(back, [b"alive", b""]).expect("room");
+    three.flush();
+    assert_eq!(collect(&mut one, 1)[0].1, b"alive");
+}
+
+#[test]
+fn too_long_frames_and_closed_peers_are_told() {
+    let (mut one, to_two, _two, _) = pair();
+    let long = vec![0; one.frame_max(to_two) + 1];
+    assert!(matches!(one.send_short(to_two, [&long, b""]), Err(SendError::TooLong { .. })));
+    assert!(matches!(one.send_run(to_two, &long, long.len()), Err(SendError::TooLong { .. })));
+    one.close_peer(to_two);
+    assert_eq!(one.send_short(to_two, [b"x", b""]), Err(SendError::PeerGone));
+    assert_eq!(one.send_run(to_two, b"x", 1), Err(SendError::PeerGone));
+    assert_eq!(one.frame_max(to_two), 0);
+}
+
+#[test]
+fn a_socket_that_takes_no_runs_sends_frame_by_frame() {
+    let (mut one, to_two, mut two, _) = pair();
+    one.without_segments();
+    let run = vec![9; 30 * 700];
+    one.send_run(to_two, &run, 700).expect("taken");
+    assert_eq!(collect(&mut two, 30).len(), 30);
+    assert!(one.counters().system_calls >= 30);
+}
+
+trait ConcatBytes {
+    fn concat_bytes(&self) -> Vec<u8>;
+}
+
+impl ConcatBytes for Vec<(Peer, Vec<u8>)> {
+    fn concat_bytes(&self) -> Vec<u8> {
+        self.iter().flat_map(|(_, frame)| frame.clone()).collect()
+    }
+}

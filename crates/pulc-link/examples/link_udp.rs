@@ -1,0 +1,326 @@
+//! The link over the `udp` device beside that device alone, between two network namespaces joined by a veth pair, both ends
+//! polling: latency of small messages and throughput of long ones, in one run. Run by hand, as root, on an idle machine:
+//! `cargo run --release -p pulc-link --example link_udp [rounds]`. Needs the program `ip`; removes what it made.
+//!
+//! The device alone has no acknowledgements: its stream is held back by a count that the receiver returns now and then, and
+//! would hang if a frame got lost.
+
+use pulc_base::clock::{Nanos, now};
+use pulc_base::{JobId, Rank};
+use pulc_hal::device::udp::Udp;
+use pulc_hal::device::{Device, Frame, Peer, PeerFault, SendError, Sink};
+use pulc_link::{Config, Full, Link, LinkKeys, Outlet, Rail, credit_share};
+use std::net::{SocketAddr, UdpSocket};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+const ADDRESSES: [&str; 2] = ["10.214.9.1:7001", "10.214.9.2:7001"];
+const SIZES: [usize; 5] = [8, 1024, 16 << 10, 64 << 10, 1 << 20];
+const BUDGET: Nanos = Nanos::from_ms(150);
+const HANG: Nanos = Nanos::from_ms(20_000);
+
+/// Whole messages between two processes; calls return when the message is handed over or has come.
+trait Channel {
+    fn send(&mut self, message: &[u8]);
+    fn recv(&mut self, len: usize);
+    fn note(&self) -> String;
+}
+
+/// The device alone.
+struct Bare {
+    udp: Udp,
+    peer: Peer,
+    segment: usize,
+    arrived: BareSink,
+    taken: u64,
+    sent: u64,
+    told: u64,
+}
+
+#[derive(Default)]
+struct BareSink {
+    bytes: u64,
+    peer_has: u64,
+    counts: u64,
+}
+
+/// Bytes under way of the device alone.
+const BARE_WINDOW: u64 = 1 << 20;
+/// Length of a frame that only tells how many bytes have come.
+const COUNT_LEN: usize = 13;
+
+impl Sink for BareSink {
+    fn frame(&mut self, _from: Peer, frame: Frame<'_>) {
+        if let Frame::Private(bytes) = frame {
+            match bytes.len() {
+                COUNT_LEN => {
+                    self.peer_has = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
+                    self.counts += 1;
+                }
+                len => self.bytes += len as u64,
+            }
+        }
+    }
+
+    fn peer_failed(&mut self, _from: Peer, _why: PeerFault) {}
+}
+
+impl Bare {
+    /// Counts are exchanged until both ends hear the other.
+    fn greet(mut self) -> Bare {
+        for _ in 0..5_000 {
+            let _ = self.udp.send_short(self.peer, [&[0; COUNT_LEN], &[]]);
+            self.udp.flush();
+            self.poll();
+            if self.arrived.counts >= 2 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self
+    }
+
+    fn poll(&mut self) {
+        self.udp.poll(&mut self.arrived, 256);
+        if self.arrived.bytes - self.told >= BARE_WINDOW / 4 {
+            self.told = self.arrived.bytes;
+            let _ = self.udp.send_short(self.peer, [&self.told.to_le_bytes(), &[0; COUNT_LEN - 8]]);
+            self.udp.flush();
+        }
+    }
+}
+
+impl Channel for Bare {
+    fn send(&mut self, message: &[u8]) {
+        for run in message.chunks(self.segment * 44) {
+            while self.sent + run.len() as u64 > self.arrived.peer_has + BARE_WINDOW && message.len() > 4096 {
+                self.poll();
+            }
+            while self.udp.send_run(self.peer, run, self.segment) == Err(SendError::Again) {}
+            self.sent += run.len() as u64;
+        }
+    }
+
+    fn recv(&mut self, len: usize) {
+        let start = now();
+        while self.arrived.bytes < self.taken + len as u64 {
+            self.poll();
+            assert!(now().since(start) < HANG, "the bare device lost a frame");
+        }
+        self.taken += len as u64;
+    }
+
+    fn note(&self) -> String {
+        format!("{} calls", self.udp.counters().system_calls)
+    }
+}
+
+/// The link over the device.
+struct Linked {
+    udp: Udp,
+    peer: Peer,
+    link: Link,
+    message: Vec<u8>,
+    arrived: usize,
+}
+
+struct LinkSink<'a> {
+    link: &'a mut Link,
+    message: &'a mut Vec<u8>,
+    arrived: &'a mut usize,
+    now: Nanos,
+}
+
+struct ToUdp<'a>(&'a mut Udp, Peer);
+
+impl Outlet for ToUdp<'_> {
+    fn send_run(&mut self, _rail: Rail, run: &[u8], segment: usize) -> Result<(), Full> {
+        self.0.send_run(self.1, run, segment).map_err(|_| Full)
+    }
+}
+
+impl LinkSink<'_> {
+    fn take(message: &mut [u8], arrived: &mut usize, packet: &[u8]) {
+        let at = *arrived % message.len();
+        let end = (at + packet.len()).min(message.len());
+        message[at..end].copy_from_slice(&packet[..end - at]);
+        *arrived += packet.len();
+    }
+}
+
+impl Sink for LinkSink<'_> {
+    fn frame(&mut self, _from: Peer, frame: Frame<'_>) {
+        let Frame::Private(bytes) = frame else { return };
+        if let Ok(Some(packet)) = self.link.receive(self.now, Rail(0), bytes) {
+            Self::take(self.message, self.arrived, packet);
+        }
+        while let Some(packet) = self.link.next_packet() {
+            Self::take(self.message, self.arrived, packet);
+        }
+    }
+
+    fn peer_failed(&mut self, _from: Peer, _why: PeerFault) {}
+}
+
+impl Linked {
+    fn poll(&mut self) {
+        let now = now();
+        let (link, message, arrived) = (&mut self.link, &mut self.message, &mut self.arrived);
+        let came = self.udp.poll(&mut LinkSink { link, message, arrived, now }, 256);
+        if came > 0 || self.link.deadline().is_some_and(|at| at <= now) {
+            self.link.transmit_runs(now, &mut ToUdp(&mut self.udp, self.peer));
+        }
+    }
+}
+
+impl Channel for Linked {
+    fn send(&mut self, message: &[u8]) {
+        let start = now();
+        for (index, packet) in message.chunks(self.link.packet_max()).enumerate() {
+            while self.link.send(start, [packet, &[]]).is_err() {
+                self.poll();
+            }
+            if index % 44 == 43 {
+                self.link.transmit_runs(now(), &mut ToUdp(&mut self.udp, self.peer));
+            }
+        }
+        self.link.transmit_runs(start, &mut ToUdp(&mut self.udp, self.peer));
+    }
+
+    fn recv(&mut self, len: usize) {
+        let start = now();
+        while self.arrived < len {
+            self.poll();
+            assert!(now().since(start) < HANG, "the link is stuck: {:?}", self.link.counters());
+        }
+        self.arrived -= len;
+    }
+
+    fn note(&self) -> String {
+        let counters = self.link.counters();
+        let (repeated, acks) = (counters.packets_retransmitted, counters.acks_sent);
+        format!("{} calls, {repeated} repeated, {acks} acks", self.udp.counters().system_calls)
+    }
+}
+
+fn open(side: usize, what: &str) -> Box<dyn Channel> {
+    let local: SocketAddr = ADDRESSES[side].parse().expect("a literal address");
+    let mut udp = Udp::new(UdpSocket::bind(local).expect("the namespace has this address")).expect("usable");
+    let peer = udp.open(ADDRESSES[1 - side].parse().expect("a literal address"));
+    let segment = udp.frame_max(peer);
+    if what == "device" {
+        let bare = Bare { udp, peer, segment, arrived: BareSink::default(), taken: 0, sent: 0, told: 0 };
+        return Box::new(bare.greet());
+    }
+    let window = credit_share(udp.receive_buffer_bytes(), 1, segment);
+    let config = Config { encrypt: what == "encrypted", ..Config::from_params(segment, 1, window) };
+    let keys = LinkKeys::derive(&[1; 32], JobId(1), Rank(side as u32), Rank(1 - side as u32));
+    let link = Link::new(config, keys, now());
+    Box::new(Linked { udp, peer, link, message: vec![0; 1 << 20], arrived: 0 })
+}
+
+/// One process: ping-pong, then a stream answered by one message, with a number of repetitions that both compute alike.
+fn side(side: usize, what: &str, size: usize) {
+    let mut channel = open(side, what);
+    let message = vec![7u8; size];
+    let (trips, streamed) = repetitions(size);
+    let mut samples = Vec::new();
+    for _ in 0..trips {
+        let start = now();
+        if side == 0 {
+            channel.send(&message);
+            channel.recv(size);
+            samples.push(now().since(start).0 / 2);
+        } else {
+            channel.recv(size);
+            channel.send(&message);
+        }
+    }
+    let start = now();
+    for _ in 0..streamed {
+        if side == 0 { channel.send(&message) } else { channel.recv(size) }
+    }
+    if side == 1 {
+        channel.send(&[1; 8]);
+        channel.recv(8);
+        return;
+    }
+    channel.recv(8);
+    let took = now().since(start);
+    channel.send(&[2; 8]);
+    samples.sort_unstable();
+    let rate = (streamed * size) as f64 / took.0 as f64;
+    println!(
+        "{what:<10} {size:>8} B  one way p50 {:>8.2} us  p99 {:>8.2} us   {rate:>6.2} GB/s  {:>7.0} k/s   ({})",
+        samples[trips / 2] as f64 / 1e3,
+        samples[trips * 99 / 100] as f64 / 1e3,
+        streamed as f64 / took.0 as f64 * 1e6,
+        channel.note()
+    );
+}
+
+fn repetitions(size: usize) -> (usize, usize) {
+    let trips = (BUDGET.0 as usize / (12_000 + size)).max(50);
+    (trips, (BUDGET.0 as usize * 3 / (1_000 + size)).max(50))
+}
+
+/// Two namespaces, removed when dropped.
+struct Wire;
+
+fn name(side: usize) -> String {
+    format!("pulc-link-{}-{side}", std::process::id())
+}
+
+fn ip(words: &str) {
+    let done = Command::new("ip").args(words.split(' ')).status().expect("the program ip is needed");
+    assert!(done.success(), "ip {words}: failed; this needs root");
+}
+
+impl Wire {
+    fn lay() -> Wire {
+        (0..2).for_each(|side| ip(&format!("netns add {}", name(side))));
+        let wire = Wire;
+        ip(&format!("-n {} link add wire type veth peer name wire netns {}", name(0), name(1)));
+        for (side, address) in ADDRESSES.iter().enumerate() {
+            let address = address.split(':').next().expect("address and port");
+            ip(&format!("-n {} address add {address}/24 dev wire", name(side)));
+            ip(&format!("-n {} link set wire up", name(side)));
+        }
+        wire
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        for side in 0..2 {
+            let _ = Command::new("ip").args(["netns", "delete", &name(side)]).status();
+        }
+    }
+}
+
+fn start(side: usize, what: &str, size: usize) -> Child {
+    let program = std::env::current_exe().expect("this program");
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", &name(side), "taskset", "-c", &side.to_string()]);
+    command.arg(program).args(["side", &side.to_string(), what, &size.to_string()]);
+    command.spawn().expect("the program ip is needed")
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if arguments.get(1).is_some_and(|word| word == "side") {
+        let number = |index: usize| arguments[index].parse().expect("a number");
+        return side(number(2), &arguments[3], number(4));
+    }
+    let rounds = arguments.get(1).map_or(3, |rounds| rounds.parse().expect("a number of rounds"));
+    let _wire = Wire::lay();
+    for _ in 0..rounds {
+        for size in SIZES {
+            for what in ["device", "link", "encrypted"] {
+                let mut both = [start(1, what, size), start(0, what, size)];
+                let ended = both.iter_mut().map(|child| child.wait().expect("our child")).all(|end| end.success());
+                assert!(ended, "{what} with {size} bytes failed");
+            }
+        }
+    }
+}
