@@ -51,7 +51,8 @@ async fn serve(nodes: u32, keeper_program: CString, server: UnixStream) -> Resul
         rooms.push(Jobs::start(config, incoming).map_err(Error::io("cannot start the job room"))?);
         meshes.push(mesh);
     }
-    let everybody_up = |mesh: &Mesh| mesh.nodes().iter().all(|node| node.me || node.state == NodeState::Up);
+    let everybody_up =
+        |mesh: &Mesh| mesh.nodes().iter().filter(|node| node.me || node.state == NodeState::Up).count() == meshes.len();
     let begin = tokio::time::Instant::now();
     while !meshes.iter().all(everybody_up) && begin.elapsed() < PATIENCE {
         tokio::time::sleep(Duration::from_millis(1)).await;

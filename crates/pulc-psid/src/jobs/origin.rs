@@ -199,8 +199,7 @@ impl Room {
                 self.ranks_ended(id, index, ranks);
             }
             JobBody::Abort { rank, code, text } if own.contains(&rank.0) => {
-                let mut text = text.replace(['\n', '\r'], " ");
-                text.truncate(text.floor_char_boundary(400));
+                let text: String = text.replace(['\n', '\r'], " ").chars().take(400).collect();
                 let text = format!("rank {rank} on node {} aborted the job: {text}", node.name);
                 self.end_job(id, StopKind::Gently, code, &text);
             }

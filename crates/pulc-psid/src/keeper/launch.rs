@@ -99,12 +99,12 @@ pub fn go(
     prepared: Prepared,
     wire_up: &boot::Boot,
     started: &mut dyn FnMut(Started),
-) -> Result<(BrokerParts, Option<Cgroup>, Option<Pinning>), (String, Option<Cgroup>)> {
+) -> (Result<BrokerParts, String>, Option<Cgroup>, Option<Pinning>) {
     let Prepared { order, cgroup, program, name, listener, board, seats, pinning, null, .. } = prepared;
     let bytes = boot::encode(wire_up);
     let boot = match memfd::create_constant("pulc-boot", &bytes) {
         Ok(fd) => (fd, bytes.len() as u32),
-        Err(error) => return Err((format!("cannot make the wire-up table: {error}"), cgroup)),
+        Err(error) => return (Err(format!("cannot make the wire-up table: {error}")), cgroup, pinning),
     };
     let node = wire_up.tasks.get(order.first as usize).map_or(0, |task| task.node);
     let argv: Vec<CString> = order.launch.argv.iter().filter_map(|arg| CString::new(arg.clone()).ok()).collect();
@@ -115,8 +115,7 @@ pub fn go(
     let mut starter = Starter::default();
     for (local, seat) in seats.iter().enumerate() {
         let own = own_environment(seat, local);
-        let fail = |what: String| (format!("rank {} cannot be started: {what}", seat.rank), ());
-        let attempt = || -> Result<Started, String> {
+        let mut attempt = || -> Result<Started, String> {
             let (out_reader, out) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| format!("no pipe: {error}"))?;
             let (err_reader, err) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| format!("no pipe: {error}"))?;
             let input = match seat.rank {
@@ -145,13 +144,12 @@ pub fn go(
             let pipes = [(Stream::Out, out_reader), (Stream::Err, err_reader)];
             Ok(Started { child, rank: seat.rank, pipes, input: input.map(|(_, writer)| writer) })
         };
-        let mut attempt = attempt;
         match attempt() {
             Ok(rank) => started(rank),
-            Err(what) => return Err((fail(what).0, cgroup)),
+            Err(what) => return (Err(format!("rank {} cannot be started: {what}", seat.rank)), cgroup, pinning),
         }
     }
-    Ok((BrokerParts { listener, boot, board, seats }, cgroup, pinning))
+    (Ok(BrokerParts { listener, boot, board, seats }), cgroup, pinning)
 }
 
 fn shared_environment(order: &Prepare, name: &str, node: u32) -> Vec<CString> {

@@ -249,7 +249,7 @@ impl Keeper {
         self.processes.kill_delay = std::time::Duration::from_millis(prepared.order.launch.kill_delay_ms).into();
         let (processes, output, input) = (&mut self.processes, &mut self.output, &mut self.input);
         let mut outputs = Vec::new();
-        let result = launch::go(prepared, boot, &mut |started| {
+        let (result, cgroup, pinning) = launch::go(prepared, boot, &mut |started| {
             for (stream, pipe) in started.pipes {
                 outputs.push(output.add(pipe, started.rank, stream));
             }
@@ -261,9 +261,9 @@ impl Keeper {
         for index in outputs {
             self.poll_output(index);
         }
+        self.processes.keep(cgroup, pinning);
         match result {
-            Ok((parts, cgroup, pinning)) => {
-                self.processes.keep(cgroup, pinning);
+            Ok(parts) => {
                 let broker = Broker::new(parts.listener, parts.boot, parts.board, parts.seats);
                 if let Err(error) = self.poll(broker.listener(), LISTENER, EventFlags::IN) {
                     return self.fail(format!("cannot poll the attach socket: {error}"));
@@ -276,10 +276,7 @@ impl Keeper {
                 }
                 self.control.report(&Report::Started { pids: self.processes.pids() });
             }
-            Err((text, cgroup)) => {
-                self.processes.keep(cgroup, None);
-                self.fail(text);
-            }
+            Err(text) => self.fail(text),
         }
     }
 
