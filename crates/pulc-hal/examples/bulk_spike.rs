@@ -270,6 +270,7 @@ mod spike {
             start_on(core);
             let (from, to) = (Area::new(bytes), Area::new(bytes));
             let (mut sent, mut got) = (0usize, 0usize);
+            let filling = std::cell::Cell::new(0);
             let mut send = || {
                 if ring.touch_source {
                     // SAFETY: private area of this size.
@@ -279,8 +280,10 @@ mod spike {
                     let slot = sent % slots;
                     let lap = (sent / slots) as u64;
                     wait(&free[out][slot], lap);
+                    let start = Instant::now();
                     // SAFETY: the slot is ours until it is flagged full.
                     unsafe { copy(ring.fill, rings[out].base.add(slot * ring.chunk), from.base.add(at), len) };
+                    filling.set(filling.get() + start.elapsed().as_nanos());
                     full[out][slot].0.store(lap + 1, Ordering::Release);
                     sent += 1;
                 }
@@ -296,7 +299,7 @@ mod spike {
                     got += 1;
                 }
             };
-            (0..ROUNDS)
+            let rates = (0..ROUNDS)
                 .map(|_| {
                     let start = Instant::now();
                     for _ in 0..repeats {
@@ -310,14 +313,15 @@ mod spike {
                     }
                     (2 * repeats * bytes) as f64 / start.elapsed().as_nanos() as f64
                 })
-                .collect::<Vec<f64>>()
+                .collect::<Vec<f64>>();
+            (rates, (ROUNDS * repeats * bytes) as f64 / filling.get() as f64)
         };
-        let rates = std::thread::scope(|scope| {
+        let (rates, fill_rate) = std::thread::scope(|scope| {
             scope.spawn(|| end(b, 1, false));
             end(a, 0, true)
         });
         let name = format!(
-            "two copies, pool {:4} K, chunk {:2} K{}, {:?} -> {:?}{}",
+            "two copies, pool {:4} K, chunk {:2} K{}, {:?} (fill {fill_rate:.0}) -> {:?}{}",
             ring.bytes >> 10,
             ring.chunk >> 10,
             if ring.ramp { " ramp" } else { "" },

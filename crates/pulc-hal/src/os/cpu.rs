@@ -47,6 +47,16 @@ pub fn pause() {
     std::hint::spin_loop();
 }
 
+/// A counter that runs steadily, in whatever unit: for comparing short times with each other. Costs about 10 ns.
+#[inline(always)]
+pub fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: reading the time-stamp counter touches no memory; every x86-64 processor has it.
+    return unsafe { std::arch::x86_64::_rdtsc() };
+    #[cfg(not(target_arch = "x86_64"))]
+    pulc_base::clock::now().0
+}
+
 /// Cache sizes from sysfs, or a safe guess.
 pub fn caches() -> Caches {
     let level = |wanted: &str| {

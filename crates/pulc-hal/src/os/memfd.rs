@@ -9,7 +9,7 @@
 //! producer maps first and then seals `FUTURE_WRITE`: its own map stays writable, every later one is refused.
 
 use crate::error::HalError;
-use crate::os::copy;
+use crate::os::copy::{self, Stores};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::marker::PhantomData;
@@ -215,9 +215,15 @@ impl WriteMap {
     /// Copies private bytes into the mapping.
     #[inline(always)]
     pub fn copy_in(&self, offset: usize, from: &[u8]) {
+        self.copy_in_with(offset, from, Stores::Ordinary);
+    }
+
+    /// The same with a choice of how.
+    #[inline(always)]
+    pub(crate) fn copy_in_with(&self, offset: usize, from: &[u8], stores: Stores) {
         let to = self.bytes.at(offset, from.len());
         // SAFETY: `to` is valid for writes of `from.len()` bytes (checked), and `from` is private memory.
-        unsafe { copy::to_shared(to, from.as_ptr(), from.len()) }
+        unsafe { copy::to_shared(to, from.as_ptr(), from.len(), stores) }
     }
 
     /// Address of the mapping, to be compared with others.

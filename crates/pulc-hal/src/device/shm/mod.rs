@@ -16,6 +16,7 @@ mod layout;
 mod pair;
 mod pool;
 mod ring;
+mod stores;
 #[cfg(test)]
 mod tests;
 

@@ -9,6 +9,7 @@ use super::layout::{
 };
 use super::pool::Pool;
 use super::ring::{CELL_WORDS, CellsIn, CellsOut, Consumer, Producer, header};
+use super::stores::Chooser;
 use crate::board::Board;
 use crate::device::{Frame, Peer, SendError, SharedFrame, Sink};
 use crate::os::memfd::{ReadMap, WriteMap};
@@ -36,6 +37,7 @@ pub struct Pair {
     pub slot: u32,
     channel: WriteMap,
     producer: Producer,
+    chooser: Chooser,
     lent: VecDeque<Lent>,
     slots_held: usize,
     references_credited: u32,
@@ -113,6 +115,7 @@ impl Pair {
             slot,
             channel,
             producer: Producer::default(),
+            chooser: Chooser::new(),
             lent: VecDeque::new(),
             slots_held: 0,
             references_credited: 0,
@@ -161,7 +164,7 @@ impl Pair {
             }
         };
         let len = (parts[0].len() + parts[1].len()) as u32;
-        let reference = Reference { offset: home.pool.fill(slot, parts), len }.encode();
+        let reference = Reference { offset: home.pool.fill(slot, parts, &mut self.chooser), len }.encode();
         self.producer.push(&Out(&self.channel), header, [&reference, head]);
         self.slots_held += 1;
         self.lent.push_back(Lent::Slot(slot));

@@ -4,7 +4,9 @@
 //! Memory is a budget: however many peers there are, a process has this one pool. A peer may hold as many slots as are
 //! still free, so that one that is busy gets half of the pool, several share it, and one that hoards starves nobody.
 
+use super::stores::Chooser;
 use crate::error::HalError;
+use crate::os::cpu;
 use crate::os::memfd::{WriteMap, create_produced};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -64,10 +66,17 @@ impl Pool {
 
     /// Fills a lent slot; returns where it lies.
     #[inline]
-    pub fn fill(&self, slot: u32, parts: [&[u8]; 2]) -> u64 {
+    pub fn fill(&self, slot: u32, parts: [&[u8]; 2], chooser: &mut Chooser) -> u64 {
         let offset = slot as usize * self.slot_bytes;
-        self.map.copy_in(offset, parts[0]);
-        self.map.copy_in(offset + parts[0].len(), parts[1]);
+        let choice = chooser.choose(parts[1].len());
+        if !parts[0].is_empty() {
+            self.map.copy_in(offset, parts[0]);
+        }
+        let start = if choice.timed { cpu::ticks() } else { 0 };
+        self.map.copy_in_with(offset + parts[0].len(), parts[1], choice.stores);
+        if choice.timed {
+            chooser.learn(choice.stores, parts[1].len(), cpu::ticks().saturating_sub(start));
+        }
         offset as u64
     }
 }
