@@ -1,12 +1,14 @@
 //! `pulc bench layers`: every floor of the house beside what the kernel offers, in one run. Rounds are interleaved (every
 //! row once, then every row again), so that a disturbance hits all rows alike; what is shown is the median of the rounds.
 
+use crate::job::Job;
 use crate::pair::{Pair, Seat};
 use crate::row::{self, Layer, Place, Row};
 use crate::{Error, wire};
 use pulc_base::clock::Nanos;
 use pulc_hal::os::cpu;
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 #[derive(clap::Args)]
@@ -34,12 +36,14 @@ pub struct Args {
 
 const BYTES_MAX: usize = 64 << 20;
 const BUDGET: Nanos = Nanos::from_ms(60);
+/// Start and end of a job.
+const JOB_LIMIT: Nanos = Nanos::from_ms(60_000);
 const BUDGET_QUICK: Nanos = Nanos::from_ms(10);
 
 /// What is measured where, in the order of the table.
 const PLAN: &[(Place, &[Layer])] = &[
-    (Place::Node, &[Layer::Hardware, Layer::Device, Layer::Pipe, Layer::Unix, Layer::Tcp, Layer::Udp]),
-    (Place::Core, &[Layer::Hardware, Layer::Device, Layer::Pipe, Layer::Unix, Layer::Tcp, Layer::Udp]),
+    (Place::Node, &[Layer::Hardware, Layer::Device, Layer::Port, Layer::Pipe, Layer::Unix, Layer::Tcp, Layer::Udp]),
+    (Place::Core, &[Layer::Hardware, Layer::Device, Layer::Port, Layer::Pipe, Layer::Unix, Layer::Tcp, Layer::Udp]),
     (Place::Net, &[Layer::Device, Layer::Link, Layer::Tcp, Layer::Udp]),
 ];
 
@@ -59,19 +63,24 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
         }
         run.sit_down(place, &cores, &mut notes)?;
     }
+    let tell_rounds = rounds > 1 && std::io::stderr().is_terminal();
     for round in 0..rounds {
         for &(place, layers) in PLAN {
             for &layer in layers.iter().filter(|layer| args.layers.is_empty() || args.layers.contains(layer)) {
+                if layer == Layer::Port {
+                    run.ports(place);
+                    continue;
+                }
                 for &bytes in &args.bytes {
                     run.one(place, layer, bytes);
                 }
             }
         }
-        if !args.json && rounds > 1 {
+        if tell_rounds {
             eprint!("\rround {} of {rounds}", round + 1);
         }
     }
-    if !args.json && rounds > 1 {
+    if tell_rounds {
         eprintln!();
     }
     let failed = !run.given_up.is_empty();
@@ -159,6 +168,24 @@ impl Run<'_> {
         }
     }
 
+    /// Measures all sizes between ports once, in a job of two ranks.
+    fn ports(&mut self, place: Place) {
+        let Some(bench) = self.pairs.get(&place) else { return };
+        if self.given_up.contains_key(&(place, Layer::Port)) {
+            return;
+        }
+        match bench.ports(place, &self.args.bytes, self.budget) {
+            Ok(rows) => {
+                for row in rows {
+                    self.found.entry((place, row.bytes, Layer::Port)).or_default().push(row);
+                }
+            }
+            Err(error) => {
+                self.given_up.insert((place, Layer::Port), format!("port on {}: {error}", place.name()));
+            }
+        }
+    }
+
     fn rows(&self) -> Vec<Row> {
         let rows = self.found.values().filter_map(|rounds| row::median_of(rounds));
         let has_figure = |row: &Row| row.latency_ns_p50.is_some() || row.bandwidth_bytes_per_s.is_some();
@@ -173,6 +200,25 @@ impl Bench {
             None => Pair::start(place, self.seats.clone())?,
         };
         Ok(self.pair.insert(pair))
+    }
+
+    fn ports(&self, place: Place, sizes: &[usize], budget: Nanos) -> Result<Vec<Row>, Error> {
+        let limit = JOB_LIMIT + Nanos(budget.0.saturating_mul(20 * sizes.len() as u64));
+        let job = Job { enter: &self.seats[0].enter, ranks: 2, nodes: None, limit };
+        let list = |words: Vec<String>| words.join(",");
+        let text = job.run_ranks(&[
+            "port",
+            "--place",
+            place.name(),
+            "--budget-us",
+            &(budget.0 / 1000).to_string(),
+            "--bytes",
+            &list(sizes.iter().map(usize::to_string).collect()),
+            "--cores",
+            &list(self.seats.iter().map(|seat| seat.core.to_string()).collect()),
+        ])?;
+        let rows = text.lines().map(|line| serde_json::from_str(line).map_err(|_| Error::Nonsense(line.to_string())));
+        rows.collect()
     }
 }
 

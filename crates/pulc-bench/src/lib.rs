@@ -4,12 +4,16 @@
 mod device;
 mod error;
 mod hardware;
+mod idle;
+mod job;
 mod kernel;
 mod layers;
 mod measure;
 mod net;
 mod pair;
+mod rank;
 mod row;
+mod start;
 mod wire;
 mod worker;
 
@@ -28,6 +32,12 @@ pub struct Args {
 enum What {
     /// Every floor of PULC beside pipe, unix socket, TCP and UDP: latency, bandwidth, rate
     Layers(layers::Args),
+    /// Start and end of a job of many processes
+    Start(start::Args),
+    /// Processor time of a process that is blocked in a receive
+    Idle(idle::Args),
+    #[command(hide = true)]
+    Rank(rank::Args),
     #[command(hide = true)]
     Worker { core: u32 },
 }
@@ -36,6 +46,9 @@ enum What {
 pub fn run(args: &Args) -> Result<ExitCode, Error> {
     match &args.what {
         What::Layers(args) => layers::run(args),
+        What::Start(args) => start::run(args),
+        What::Idle(args) => idle::run(args),
+        What::Rank(args) => rank::run(args).map(|()| ExitCode::SUCCESS),
         What::Worker { core } => worker::run(*core).map(|()| ExitCode::SUCCESS),
     }
 }

@@ -1,0 +1,122 @@
+//! `pulc bench rank`, hidden: one rank of a measured job. Called by the drivers through `pulc run`.
+
+use crate::Error;
+use crate::measure::{Channel, answer, ask};
+use crate::row::{self, Layer, Place, Row};
+use pulc::{Address, From, Match, Port, Pulc, Rank};
+use pulc_base::clock::Nanos;
+use pulc_hal::os::cpu;
+use rustix::time::{ClockId, clock_gettime};
+use std::time::Duration;
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Attach and end
+    Attach,
+    /// Ping-pong and stream between ports of two ranks; rank 0 writes one row a size
+    Port {
+        #[arg(long, value_enum)]
+        place: Place,
+        #[arg(long)]
+        budget_us: u64,
+        #[arg(long, value_delimiter = ',')]
+        bytes: Vec<usize>,
+        /// Core of each rank
+        #[arg(long, value_delimiter = ',')]
+        cores: Vec<u32>,
+    },
+    /// Block in a receive; rank 0 writes the processor time it has burnt meanwhile
+    Idle { seconds: u64 },
+}
+
+pub fn run(args: &Args) -> Result<(), Error> {
+    match &args.what {
+        What::Attach => Pulc::attach().map(|_| ()).map_err(port_error),
+        What::Port { place, budget_us, bytes, cores } => ports(*place, Nanos::from_us(*budget_us), bytes, cores),
+        What::Idle { seconds } => idle(Duration::from_secs(*seconds)),
+    }
+}
+
+const NAME: &str = "bench";
+
+fn ports(place: Place, budget: Nanos, sizes: &[usize], cores: &[u32]) -> Result<(), Error> {
+    let pulc = Pulc::attach().map_err(port_error)?;
+    if let Some(core) = cores.get(pulc.rank().0 as usize) {
+        cpu::pin_to(&[*core])?;
+    }
+    let peer = Rank(1 - pulc.rank().0.min(1));
+    let port = pulc.open_port(NAME).map_err(port_error)?;
+    let mut channel = Ports { port, peer, address: Address::new(peer, NAME) };
+    for &bytes in sizes {
+        if pulc.rank() != Rank(0) {
+            answer(&mut channel, bytes)?;
+            continue;
+        }
+        let figures = ask(&mut channel, bytes, budget)?;
+        let row = Row {
+            layer: Layer::Port,
+            place,
+            bytes,
+            latency_ns_p50: figures.latency_ns_p50,
+            latency_ns_p99: figures.latency_ns_p99,
+            bandwidth_bytes_per_s: figures.bandwidth_bytes_per_s,
+            messages_per_s: figures.messages_per_s,
+        };
+        print!("{}", row::json_lines(&[row]));
+    }
+    Ok(())
+}
+
+struct Ports {
+    port: Port,
+    peer: Rank,
+    address: Address,
+}
+
+impl Channel for Ports {
+    fn send(&mut self, message: &[u8]) -> Result<(), Error> {
+        self.port.send(&self.address, 0, message).map_err(port_error)
+    }
+
+    fn recv(&mut self, message: &mut [u8]) -> Result<(), Error> {
+        self.port.recv(From::Rank(self.peer), Match::Tag(0), message).map(|_| ()).map_err(port_error)
+    }
+}
+
+fn idle(time: Duration) -> Result<(), Error> {
+    let pulc = Pulc::attach().map_err(port_error)?;
+    let port = pulc.open_port(NAME).map_err(port_error)?;
+    let mut message = [0; 8];
+    let peer = Rank(1 - pulc.rank().0.min(1));
+    let address = Address::new(peer, NAME);
+    // Once there and back, so that everything is set up.
+    if pulc.rank() == Rank(0) {
+        port.send(&address, 0, &message).map_err(port_error)?;
+        port.recv(From::Any, Match::Any, &mut message).map_err(port_error)?;
+        let before = burnt();
+        port.recv(From::Any, Match::Any, &mut message).map_err(port_error)?;
+        println!("{}", (burnt() - before).as_secs_f64());
+    } else {
+        port.recv(From::Any, Match::Any, &mut message).map_err(port_error)?;
+        port.send(&address, 0, &message).map_err(port_error)?;
+        std::thread::sleep(time);
+        port.send(&address, 0, &message).map_err(port_error)?;
+    }
+    Ok(())
+}
+
+/// Processor time of this process, user and system.
+fn burnt() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.clamp(0, 999_999_999) as u32)
+}
+
+fn port_error(error: pulc::Error) -> Error {
+    Error::Worker(error.to_string())
+}
