@@ -4,7 +4,7 @@
 
 use crate::decomposition::{Decomposition, Side, Tile};
 use crate::error::HeatError;
-use crate::exchange::{Exchange, ExchangeError, Purpose, pack, tag, unpack};
+use crate::exchange::{Exchange, ExchangeError, Purpose, pack, recv_long, send_long, tag, unpack};
 use crate::kernel::{self, Faces};
 use std::ops::Range;
 
@@ -177,7 +177,7 @@ impl Solver {
             };
             let bytes = &mut self.message[..8 * edge.len()];
             pack(edge, bytes);
-            exchange.send(neighbour, tag(Purpose::Edge, step, side as u64), bytes)?;
+            send_long(exchange, neighbour, tag(Purpose::Edge, step, side as u64), bytes)?;
         }
         Ok(())
     }
@@ -188,7 +188,7 @@ impl Solver {
             let Some(neighbour) = self.neighbours[side as usize] else { continue };
             let len = if matches!(side, Side::Up | Side::Down) { columns } else { rows };
             let bytes = &mut self.message[..8 * len];
-            exchange.recv(neighbour, tag(Purpose::Edge, step, side.opposite() as u64), bytes)?;
+            recv_long(exchange, neighbour, tag(Purpose::Edge, step, side.opposite() as u64), bytes)?;
             match side {
                 Side::Up => unpack(bytes, &mut self.now[1..][..columns]),
                 Side::Down => unpack(bytes, &mut self.now[(rows + 1) * stride + 1..][..columns]),

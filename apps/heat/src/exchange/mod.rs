@@ -40,8 +40,9 @@ pub enum ExchangeError {
     Other(String),
 }
 
-/// Longest message of a bulk transfer (start field, final field), in bytes. Keeps every message within any interface's limit.
-const PIECE_MAX_BYTES: usize = 256 * 1024;
+/// Longest message that anything is sent in, in bytes. Short enough to be sent without asking the receiver first: two
+/// neighbours that send each other long edges at the same time must not wait for each other.
+const PIECE_MAX_BYTES: usize = 32 * 1024;
 
 /// Sends a buffer of any length as a row of messages with one tag.
 pub fn send_long(exchange: &mut dyn Exchange, to: usize, tag: u64, bytes: &[u8]) -> Result<(), ExchangeError> {
