@@ -78,7 +78,7 @@ impl Stage {
         screen.heading(heading);
         let mut command = Command::new(&pulc);
         if self.nodes > 0 {
-            command.arg("run").arg("-n").arg(self.ranks.to_string());
+            command.args(["run", "--alone", "-n"]).arg(self.ranks.to_string());
             if self.nodes > 1 {
                 command.arg("--nodes").arg(self.nodes.to_string());
             }
