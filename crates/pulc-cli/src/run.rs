@@ -3,6 +3,7 @@
 
 use crate::daemon;
 use crate::terminal::{Sink, feed_input, watch_signals};
+use pulc_base::boot::ENV_TERMINAL;
 use pulc_control::{Client, FrameError, LaunchSpec, Limit, Reply, Request, RunSpec};
 use pulc_hal::os::signals::{SIGHUP, SIGINT, SIGTERM, SignalFd};
 use std::ffi::{OsStr, OsString};
@@ -121,7 +122,7 @@ fn spec(args: Args) -> Result<RunSpec, String> {
         timeout_ms: args.timeout,
         launch: LaunchSpec {
             argv: args.command.into_iter().map(OsStringExt::into_vec).collect(),
-            env: std::env::vars_os().map(|(name, value)| (bytes(&name), bytes(&value))).collect(),
+            env: environment(args.label).iter().map(|(name, value)| (bytes(name), bytes(value))).collect(),
             cwd: cwd.into_os_string().into_vec(),
             umask: umask.bits(),
             limits: limits(),
@@ -129,6 +130,15 @@ fn spec(args: Args) -> Result<RunSpec, String> {
             kill_delay_ms: args.kill_delay,
         },
     })
+}
+
+/// Our environment, with the size of the terminal if that is where the ranks' output appears as they wrote it.
+fn environment(label: bool) -> Vec<(OsString, OsString)> {
+    let mut variables: Vec<_> = std::env::vars_os().filter(|(name, _)| name != ENV_TERMINAL).collect();
+    if !label && let Ok(size) = rustix::termios::tcgetwinsize(std::io::stdout()) {
+        variables.push((ENV_TERMINAL.into(), format!("{}x{}", size.ws_col, size.ws_row).into()));
+    }
+    variables
 }
 
 fn limits() -> Vec<Limit> {
