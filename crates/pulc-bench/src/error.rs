@@ -20,6 +20,8 @@ pub enum Error {
     Hung { seconds: u64 },
     #[error("{0}")]
     Worker(String),
+    #[error("ended by {0}")]
+    Interrupted(&'static str),
     #[error("{program} failed: {text}")]
     Program { program: String, text: String },
     #[error("{layer} cannot be measured here: {why}")]

@@ -7,6 +7,7 @@ use crate::row::{self, Layer, Place, Row};
 use crate::{Error, wire};
 use pulc_base::clock::Nanos;
 use pulc_hal::os::cpu;
+use pulc_hal::os::signals::{SIGHUP, SIGINT, SIGTERM, SignalFd, describe};
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -44,7 +45,7 @@ const BUDGET_QUICK: Nanos = Nanos::from_ms(10);
 const PLAN: &[(Place, &[Layer])] = &[
     (Place::Node, &[Layer::Hardware, Layer::Device, Layer::Port, Layer::Pipe, Layer::Unix, Layer::Tcp, Layer::Udp]),
     (Place::Core, &[Layer::Hardware, Layer::Device, Layer::Port, Layer::Pipe, Layer::Unix, Layer::Tcp, Layer::Udp]),
-    (Place::Net, &[Layer::Device, Layer::Link, Layer::Tcp, Layer::Udp]),
+    (Place::Net, &[Layer::Device, Layer::Link, Layer::Port, Layer::Tcp, Layer::Udp]),
 ];
 
 pub fn run(args: &Args) -> Result<ExitCode, Error> {
@@ -64,9 +65,14 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
         run.sit_down(place, &cores, &mut notes)?;
     }
     let tell_rounds = rounds > 1 && std::io::stderr().is_terminal();
+    // An interrupt is looked at between rows, so that namespaces and daemons are taken down.
+    let signals = SignalFd::new(&[SIGINT, SIGTERM, SIGHUP], true).map_err(Error::system("watch signals"))?;
     for round in 0..rounds {
         for &(place, layers) in PLAN {
             for &layer in layers.iter().filter(|layer| args.layers.is_empty() || args.layers.contains(layer)) {
+                if let Ok(signal) = signals.read() {
+                    return Err(Error::Interrupted(describe(signal)));
+                }
                 if layer == Layer::Port {
                     run.ports(place);
                     continue;
@@ -113,7 +119,7 @@ struct Run<'a> {
 struct Bench {
     seats: [Seat; 2],
     pair: Option<Pair>,
-    _wire: Option<wire::Wire>,
+    wire: Option<wire::Wire>,
 }
 
 impl Run<'_> {
@@ -128,7 +134,7 @@ impl Run<'_> {
             match wire::Wire::lay() {
                 Ok(wire) => {
                     for (seat, end) in seats.iter_mut().zip(wire.ends()) {
-                        (seat.ip, seat.enter) = (end.ip, end.enter);
+                        (seat.ip, seat.enter) = end;
                     }
                     notes.push("net: two network namespaces joined by a veth pair".into());
                     held = Some(wire);
@@ -136,7 +142,7 @@ impl Run<'_> {
                 Err(error) => notes.push(format!("net: over the loopback of this machine ({error})")),
             }
         }
-        self.pairs.insert(place, Bench { seats, pair: None, _wire: held });
+        self.pairs.insert(place, Bench { seats, pair: None, wire: held });
         Ok(())
     }
 
@@ -170,7 +176,7 @@ impl Run<'_> {
 
     /// Measures all sizes between ports once, in a job of two ranks.
     fn ports(&mut self, place: Place) {
-        let Some(bench) = self.pairs.get(&place) else { return };
+        let Some(bench) = self.pairs.get_mut(&place) else { return };
         if self.given_up.contains_key(&(place, Layer::Port)) {
             return;
         }
@@ -202,9 +208,13 @@ impl Bench {
         Ok(self.pair.insert(pair))
     }
 
-    fn ports(&self, place: Place, sizes: &[usize], budget: Nanos) -> Result<Vec<Row>, Error> {
+    fn ports(&mut self, place: Place, sizes: &[usize], budget: Nanos) -> Result<Vec<Row>, Error> {
         let limit = JOB_LIMIT + Nanos(budget.0.saturating_mul(20 * sizes.len() as u64));
-        let job = Job { enter: &self.seats[0].enter, ranks: 2, nodes: None, limit };
+        if let Some(wire) = &mut self.wire {
+            wire.start_daemons()?;
+        }
+        let nodes = (place == Place::Net).then_some(2);
+        let job = Job { enter: &self.seats[0].enter, ranks: 2, nodes, limit };
         let list = |words: Vec<String>| words.join(",");
         let text = job.run_ranks(&[
             "port",

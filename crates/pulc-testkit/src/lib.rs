@@ -1,5 +1,6 @@
 //! Tools of whole-system tests: clusters of network namespaces in which the real `pulc` runs, a scan for what a test left behind,
-//! and the count of tests that cannot run here. Named only by tests.
+//! and the count of tests that cannot run here. Named by tests and by the
+//! workshop.
 #![forbid(unsafe_code)]
 
 pub mod cluster;
