@@ -49,7 +49,7 @@ pub fn frames(task: &Task, line: &Line) -> Result<Frames, Error> {
 
 impl Frames {
     fn put(&mut self, run: &[u8]) -> Result<(), Error> {
-        while let Err(error) = self.device.send_run(self.peer, run, self.frame_bytes) {
+        while let Err(error) = self.device.send_run(self.peer, &[run], self.frame_bytes) {
             if error != SendError::Again {
                 return Err(Error::Worker(error.to_string()));
             }
@@ -172,8 +172,8 @@ impl Links {
 }
 
 impl Outlet for OneRail {
-    fn send_run(&mut self, _: Rail, run: &[u8], segment: usize) -> Result<(), Full> {
-        self.device.send_run(self.peer, run, segment).map_err(|_| Full)
+    fn send_run(&mut self, _: Rail, pieces: &[&[u8]], segment: usize) -> Result<(), Full> {
+        self.device.send_run(self.peer, pieces, segment).map_err(|_| Full)
     }
 }
 

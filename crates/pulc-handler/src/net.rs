@@ -289,10 +289,10 @@ struct RailsOutlet<'a> {
 }
 
 impl Outlet for RailsOutlet<'_> {
-    fn send_run(&mut self, rail: Rail, run: &[u8], segment: usize) -> Result<(), Full> {
+    fn send_run(&mut self, rail: Rail, pieces: &[&[u8]], segment: usize) -> Result<(), Full> {
         let index = usize::from(rail.0);
         let (Some(rail), Some(peer)) = (self.rails.get_mut(index), self.peers.get(index)) else { return Ok(()) };
-        match rail.device.send_run(*peer, run, segment) {
+        match rail.device.send_run(*peer, pieces, segment) {
             Err(SendError::Again) => Err(Full),
             // Anything else is a loss like any on the way; the link repeats it.
             _ => Ok(()),

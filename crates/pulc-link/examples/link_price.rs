@@ -18,9 +18,10 @@ struct Wire {
 }
 
 impl Outlet for Wire {
-    fn send_run(&mut self, _rail: Rail, run: &[u8], segment: usize) -> Result<(), Full> {
-        self.bytes.extend_from_slice(run);
-        self.runs.push((run.len(), segment));
+    fn send_run(&mut self, _rail: Rail, pieces: &[&[u8]], segment: usize) -> Result<(), Full> {
+        let before = self.bytes.len();
+        pieces.iter().for_each(|piece| self.bytes.extend_from_slice(piece));
+        self.runs.push((self.bytes.len() - before, segment));
         Ok(())
     }
 }

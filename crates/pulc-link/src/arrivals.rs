@@ -2,12 +2,14 @@
 //! engine with frames that verified; knows neither keys nor devices.
 
 use crate::PACKETS_UNDER_WAY_MAX;
+use crate::credit;
 use crate::rail::ACK_DELAY;
 use crate::wire::SACK_BYTES_MAX;
 use pulc_base::clock::Nanos;
 
-/// Packets after which an acknowledgement is due at once.
-const ACK_EVERY: u32 = 8;
+/// Packets after which an acknowledgement is due at once; or a part of the window, if that is less.
+const ACK_EVERY: u32 = 64;
+const ACK_EVERY_WINDOW_PART: u64 = 8;
 const WORDS: usize = SACK_BYTES_MAX / 8;
 
 /// What became of a packet.
@@ -34,7 +36,9 @@ pub(crate) struct Arrivals {
     kept_bytes_max: usize,
     /// The packet lent out last.
     lent: Option<Box<[u8]>>,
+    window_bytes: u32,
     unacknowledged: u32,
+    unacknowledged_cost: u64,
     pub ack_at: Option<Nanos>,
     pub ack_due: bool,
     pub duplicate: bool,
@@ -50,7 +54,9 @@ impl Arrivals {
             kept_bytes: 0,
             kept_bytes_max: window_bytes as usize,
             lent: None,
+            window_bytes,
             unacknowledged: 0,
+            unacknowledged_cost: 0,
             ack_at: None,
             ack_due: false,
             duplicate: false,
@@ -61,8 +67,10 @@ impl Arrivals {
         self.missing
     }
 
-    /// More may be under way from now on than ever before. Never less: the peer may have believed what it was told.
+    /// The peer may have so much under way from now on. What may be kept never shrinks: the peer may have believed what it was
+    /// told before.
     pub fn allow(&mut self, window_bytes: u32) {
+        self.window_bytes = window_bytes;
         self.kept_bytes_max = self.kept_bytes_max.max(window_bytes as usize);
     }
 
@@ -102,7 +110,10 @@ impl Arrivals {
             }
         }
         self.unacknowledged += 1;
-        if filled_or_made_gap || self.unacknowledged >= ACK_EVERY {
+        self.unacknowledged_cost += credit::cost(packet.len() as u32);
+        let many = self.unacknowledged >= ACK_EVERY
+            || self.unacknowledged_cost * ACK_EVERY_WINDOW_PART >= u64::from(self.window_bytes);
+        if filled_or_made_gap || many {
             self.ack_due = true;
         } else if !self.ack_due && self.ack_at.is_none() {
             self.ack_at = Some(now + ACK_DELAY);
@@ -160,7 +171,7 @@ impl Arrivals {
     pub fn acknowledged(&mut self, whole: bool) {
         self.duplicate = false;
         if whole || !self.has_gap() {
-            self.unacknowledged = 0;
+            (self.unacknowledged, self.unacknowledged_cost) = (0, 0);
             self.ack_at = None;
             self.ack_due = false;
         }
@@ -211,15 +222,15 @@ mod tests {
     }
 
     #[test]
-    fn acknowledgements_come_every_eight_packets_or_after_a_while_and_at_once_on_a_gap() {
+    fn acknowledgements_come_after_many_packets_or_a_while_and_at_once_on_a_gap() {
         let mut arrivals = Arrivals::new(1 << 20);
         arrivals.packet(Nanos(5), 0, b"x");
         assert_eq!((arrivals.ack_due, arrivals.ack_at), (false, Some(Nanos(5) + ACK_DELAY)));
-        (1..8).for_each(|number| _ = arrivals.packet(Nanos(6), number, b"x"));
+        (1..ACK_EVERY).for_each(|number| _ = arrivals.packet(Nanos(6), number.into(), b"x"));
         assert!(arrivals.ack_due);
         arrivals.acknowledged(true);
         assert_eq!((arrivals.ack_due, arrivals.ack_at), (false, None));
-        arrivals.packet(Nanos(7), 9, b"x");
+        arrivals.packet(Nanos(7), 70, b"x");
         assert!(arrivals.ack_due);
         arrivals.acknowledged(false);
         assert!(arrivals.ack_due, "a packet's header cannot tell of the gap");

@@ -55,9 +55,9 @@ pub struct Full;
 
 /// Takes the frames that [`Link::transmit_runs`] has ready; implemented by the owner over its devices.
 pub trait Outlet {
-    /// Sends a run of frames that lie one behind the other: each `segment` bytes long, the last one possibly shorter. Either
-    /// takes all or none of it; what the network then loses is the link's business.
-    fn send_run(&mut self, rail: Rail, run: &[u8], segment: usize) -> Result<(), Full>;
+    /// Sends a run of frames: the pieces joined, each frame `segment` bytes long, the last one possibly shorter; no frame lies
+    /// across two pieces. Either takes all or none of it; what the network then loses is the link's business.
+    fn send_run(&mut self, rail: Rail, pieces: &[&[u8]], segment: usize) -> Result<(), Full>;
 }
 
 /// What was last heard on one rail.

@@ -1,6 +1,6 @@
 //! What this end has taken for sending and the other end has not acknowledged: the packets, lying in memory as the frames they
-//! leave in. Frames of one size lie one behind the other, so a device sends a whole run from here with one system call and
-//! nothing is copied twice. Called by the engine; knows neither time nor rails beyond noting them.
+//! leave in. Frames of one size lie one behind the other, so a device gathers a whole run from few pieces with one system
+//! call and nothing is copied twice. Called by the engine; knows neither time nor rails beyond noting them.
 
 use crate::wire::{HEADER_BYTES, OVERHEAD};
 use pulc_base::clock::Nanos;
@@ -10,6 +10,8 @@ use std::collections::VecDeque;
 const SMALL_CHUNK_BYTES: usize = 8 << 10;
 /// As much as one datagram system call takes.
 const CHUNK_BYTES: usize = 64 << 10;
+/// Pieces of memory that one run may lie in.
+pub(crate) const PIECES_MAX: usize = 4;
 /// Empty chunks kept for the next packets while the link is busy.
 const SPARE_CHUNKS_MAX: usize = 16;
 
@@ -141,9 +143,10 @@ impl Retention {
 
     fn add_chunk(&mut self, frame_len: usize) {
         let wanted = if self.chunks.is_empty() { SMALL_CHUNK_BYTES } else { CHUNK_BYTES }.max(frame_len);
-        let found = self.spare.iter().position(|spare| spare.len() >= wanted);
+        // The one used last is most likely still in the cache.
+        let found = self.spare.iter().rposition(|spare| spare.len() >= wanted);
         let bytes = match found {
-            Some(index) => self.spare.swap_remove(index),
+            Some(index) => self.spare.remove(index),
             None => vec![0; wanted].into_boxed_slice(),
         };
         self.chunks.push_back(Chunk { bytes, used: 0, live: 0 });
@@ -163,12 +166,29 @@ impl Retention {
         before.chunk == this.chunk && before.at + before.frame_len == this.at
     }
 
-    /// The frames of `count` packets that lie one behind the other.
-    pub fn frames_mut(&mut self, first: u64, count: usize) -> &mut [u8] {
-        let (start, last) = (*self.slot(first), *self.slot(first + count as u64 - 1));
-        debug_assert_eq!(start.chunk, last.chunk, "a run lies in one chunk");
-        let chunk = &mut self.chunks[(start.chunk - self.chunk_base) as usize];
-        &mut chunk.bytes[start.at as usize..(last.at + last.frame_len) as usize]
+    pub fn frame_mut(&mut self, packet: u64) -> &mut [u8] {
+        let slot = *self.slot(packet);
+        let chunk = &mut self.chunks[(slot.chunk - self.chunk_base) as usize];
+        &mut chunk.bytes[slot.at as usize..(slot.at + slot.frame_len) as usize]
+    }
+
+    /// The frames of `count` packets, as the pieces of memory they lie in. At most [`PIECES_MAX`]; the rest are empty.
+    pub fn pieces(&self, first: u64, count: usize) -> ([&[u8]; PIECES_MAX], usize) {
+        let mut pieces: [&[u8]; PIECES_MAX] = [&[]; PIECES_MAX];
+        let (mut used, mut packet, end) = (0, first, first + count as u64);
+        while packet < end {
+            let start = self.slot(packet);
+            let mut len = start.frame_len as usize;
+            packet += 1;
+            while packet < end && self.follows(packet) {
+                len += self.slot(packet).frame_len as usize;
+                packet += 1;
+            }
+            let chunk = &self.chunks[(start.chunk - self.chunk_base) as usize];
+            pieces[used] = &chunk.bytes[start.at as usize..start.at as usize + len];
+            used += 1;
+        }
+        (pieces, used)
     }
 
     /// Notes that the first `count` fresh packets are no longer fresh.
@@ -229,9 +249,11 @@ mod tests {
         (0..200).for_each(|_| assert!(retention.push([&packet[..300], &packet[300..]])));
         let runs = (1..200).filter(|&packet| !retention.follows(packet)).count();
         assert!(runs <= 4, "{runs} seams in 200 packets of 1000 bytes");
-        let run = retention.frames_mut(0, 2);
-        assert_eq!(run.len(), 2 * (1000 + OVERHEAD));
-        assert!(run[HEADER_BYTES..HEADER_BYTES + 1000].iter().all(|&byte| byte == 9));
+        let (pieces, used) = retention.pieces(100, 80);
+        assert!(used <= 3);
+        assert_eq!(pieces.concat().len(), 80 * (1000 + OVERHEAD));
+        let frame = retention.frame_mut(199);
+        assert!(frame[HEADER_BYTES..HEADER_BYTES + 1000].iter().all(|&byte| byte == 9));
     }
 
     #[test]
@@ -258,6 +280,6 @@ mod tests {
         retention.trim();
         assert_eq!((retention.allocated_bytes(), retention.bytes(), retention.len()), (0, 0, 0));
         assert!(retention.push([&[1], &[2]]));
-        assert_eq!(retention.frames_mut(15_000, 1).len(), OVERHEAD + 2);
+        assert_eq!(retention.frame_mut(15_000).len(), OVERHEAD + 2);
     }
 }

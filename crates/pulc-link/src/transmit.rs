@@ -5,7 +5,7 @@ use crate::PACKETS_UNDER_WAY_MAX;
 use crate::credit;
 use crate::link::{Full, Link, Outlet, Rail};
 use crate::rail::{Health, Probe};
-use crate::retention::State;
+use crate::retention::{PIECES_MAX, State};
 use crate::wire::{
     ASK, CONTROL_FRAME_MAX, DATA, DUPLICATE, ECHO, ENCRYPTED, HEADER_BYTES, Header, OVERHEAD, SACK, SACK_BYTES_MAX,
 };
@@ -31,12 +31,13 @@ struct OneFrame<'a> {
 }
 
 impl Outlet for OneFrame<'_> {
-    fn send_run(&mut self, rail: Rail, run: &[u8], _segment: usize) -> Result<(), Full> {
-        if self.taken.is_some() || run.len() > self.out.len() {
+    fn send_run(&mut self, rail: Rail, pieces: &[&[u8]], _segment: usize) -> Result<(), Full> {
+        let &[frame] = pieces else { return Err(Full) };
+        if self.taken.is_some() || frame.len() > self.out.len() {
             return Err(Full);
         }
-        self.out[..run.len()].copy_from_slice(run);
-        self.taken = Some((rail, run.len()));
+        self.out[..frame.len()].copy_from_slice(frame);
+        self.taken = Some((rail, frame.len()));
         Ok(())
     }
 }
@@ -82,7 +83,7 @@ impl Link {
         frames
     }
 
-    /// The next packets to leave and the rail for them, as many as lie behind one another and may go.
+    /// The next packets to leave and the rail for them, as many as may go together.
     fn next_run(&mut self, frames_max: usize) -> Option<Run> {
         while let Some(&packet) = self.lost.front()
             && (packet < self.retention.base() || self.retention.slot(packet).state != State::Lost)
@@ -96,17 +97,18 @@ impl Link {
         };
         let segment = self.retention.slot(first).frame_len as usize;
         let rail = self.pick_rail(segment)?;
-        let (mut count, mut bytes) = (1, segment);
+        let (mut count, mut bytes, mut pieces) = (1, segment, 1);
         let mut cost = credit::cost(segment as u32);
         let room = self.rails[rail].room_bytes().min(RUN_BYTES_MAX);
         while count < RUN_FRAMES_MAX.min(frames_max) {
             let next = first + count as u64;
             let goes = if fresh { self.may_send(next, cost) } else { self.lost.get(count) == Some(&next) };
-            if !goes || !self.retention.follows(next) || (!fresh && self.retention.slot(next).state != State::Lost) {
+            if !goes || (!fresh && self.retention.slot(next).state != State::Lost) {
                 break;
             }
             let frame_len = self.retention.slot(next).frame_len;
-            if frame_len as usize > segment || bytes + frame_len as usize > room {
+            pieces += usize::from(!self.retention.follows(next));
+            if frame_len as usize > segment || bytes + frame_len as usize > room || pieces > PIECES_MAX {
                 break;
             }
             count += 1;
@@ -166,21 +168,26 @@ impl Link {
         let first_counter = header.counter;
         // Counters are used up whether the outlet takes the run or not: a nonce never serves twice.
         self.next_counter += run.count as u64;
-        let kept = self.retention.frames_mut(run.first, run.count);
-        let frames = if self.config.encrypt {
-            self.scratch.clear();
-            self.scratch.extend_from_slice(kept);
-            self.scratch.as_mut_slice()
-        } else {
-            kept
-        };
-        for (frame, packet) in frames.chunks_mut(run.segment).zip(run.first..) {
+        self.scratch.clear();
+        for packet in run.first..run.first + run.count as u64 {
+            let mut frame = self.retention.frame_mut(packet);
+            if self.config.encrypt {
+                let start = self.scratch.len();
+                self.scratch.extend_from_slice(frame);
+                frame = &mut self.scratch[start..];
+            }
             header.packet = packet;
             header.write(frame);
             self.keys.seal(header.counter, frame, self.config.encrypt);
             header.counter += 1;
         }
-        outlet.send_run(Rail(run.rail as u8), frames, run.segment)?;
+        let rail = Rail(run.rail as u8);
+        if self.config.encrypt {
+            outlet.send_run(rail, &[&self.scratch], run.segment)?;
+        } else {
+            let (pieces, used) = self.retention.pieces(run.first, run.count);
+            outlet.send_run(rail, &pieces[..used], run.segment)?;
+        }
         self.note_sent(now, run, first_counter);
         self.arrivals.acknowledged(false);
         Ok(())
@@ -240,7 +247,7 @@ impl Link {
         header.write(frame);
         frame[HEADER_BYTES..HEADER_BYTES + sack_bytes].copy_from_slice(&sack[..sack_bytes]);
         self.keys.seal(header.counter, frame, self.config.encrypt);
-        outlet.send_run(Rail(index as u8), frame, frame.len())?;
+        outlet.send_run(Rail(index as u8), &[frame], frame.len())?;
         let rail = &mut self.rails[index];
         if asks {
             rail.probe = Some(Probe { counter: header.counter, order: rail.take_order(), sent_at: now });

@@ -6,7 +6,8 @@
 
 use super::udp_outbox::{Outbox, RUN_BYTES_MAX, RUN_FRAMES_MAX};
 use super::udp_socket::{
-    BATCH_MAX, DATAGRAM_MAX, Inbox, Outgoing, RawAddress, option, path_mtu, send_batch, set_option,
+    BATCH_MAX, DATAGRAM_MAX, Inbox, Outgoing, PIECES_MAX, RawAddress, option, path_mtu, send_batch, send_gathered,
+    set_option,
 };
 use super::{Caps, Device, Frame, Limits, Peer, SendError, Sink};
 use pulc_base::metrics::DeviceCounters;
@@ -122,12 +123,12 @@ impl Udp {
         self.local
     }
 
-    /// Sends frames that lie one behind the other, each `segment` bytes long, the last one possibly shorter, with as few
-    /// system calls as possible: what `pulc_link::Outlet` wants.
+    /// Sends a run of frames: the pieces joined, each frame `segment` bytes long, the last one possibly shorter, no frame across
+    /// two pieces; with as few system calls as possible. It is what `pulc_link::Outlet` wants.
     ///
     /// # Errors
     /// [`SendError::Again`] when the socket takes nothing now; then nothing has been sent.
-    pub fn send_run(&mut self, to: Peer, run: &[u8], segment: usize) -> Result<(), SendError> {
+    pub fn send_run(&mut self, to: Peer, pieces: &[&[u8]], segment: usize) -> Result<(), SendError> {
         let destination = self.destination(to).ok_or(SendError::PeerGone)?;
         let max = destination.frame_max.max(self.frame_max);
         if segment > max || segment == 0 {
@@ -138,25 +139,53 @@ impl Udp {
             self.counters.again += 1;
             return Err(SendError::Again);
         }
-        let per_call =
-            if self.segments { (RUN_BYTES_MAX / segment).clamp(1, RUN_FRAMES_MAX) * segment } else { segment };
-        let mut taken = 0;
-        while taken < run.len() {
-            let piece = &run[taken..(taken + per_call).min(run.len())];
-            match self.send_now(to, piece, segment) {
-                Outcome::Sent => taken += piece.len(),
-                Outcome::Full if taken == 0 => {
+        let bytes = pieces.iter().map(|piece| piece.len()).sum();
+        if bytes <= self.call_bytes(segment) && pieces.len() <= PIECES_MAX {
+            match self.send_now(to, pieces, bytes, segment) {
+                Outcome::Sent => return Ok(self.count_sent(bytes, segment)),
+                Outcome::Full => {
                     self.counters.again += 1;
                     return Err(SendError::Again);
-                }
-                Outcome::Full => {
-                    self.outbox.push(to, &run[taken..], segment);
-                    break;
                 }
                 Outcome::NoSegments => {}
             }
         }
-        self.count_sent(run.len(), segment);
+        self.send_apart(to, pieces, segment)?;
+        self.count_sent(bytes, segment);
+        Ok(())
+    }
+
+    /// What one system call takes.
+    fn call_bytes(&self, segment: usize) -> usize {
+        let frames = if self.segments { (RUN_BYTES_MAX / segment).clamp(1, RUN_FRAMES_MAX) } else { 1 };
+        frames * segment
+    }
+
+    /// Sends a run that does not fit one call. `Again` only if nothing has left; what is left over otherwise waits in the outbox.
+    fn send_apart(&mut self, to: Peer, pieces: &[&[u8]], segment: usize) -> Result<(), SendError> {
+        let mut nothing_left = true;
+        for (index, &piece) in pieces.iter().enumerate() {
+            let mut taken = 0;
+            while taken < piece.len() {
+                let part = &piece[taken..(taken + self.call_bytes(segment)).min(piece.len())];
+                match self.send_now(to, &[part], part.len(), segment) {
+                    Outcome::Sent => {
+                        taken += part.len();
+                        nothing_left = false;
+                    }
+                    Outcome::NoSegments => {}
+                    Outcome::Full if nothing_left => {
+                        self.counters.again += 1;
+                        return Err(SendError::Again);
+                    }
+                    Outcome::Full => {
+                        self.outbox.push(to, &piece[taken..], segment);
+                        pieces[index + 1..].iter().for_each(|rest| self.outbox.push(to, rest, segment));
+                        return Ok(());
+                    }
+                }
+            }
+        }
         Ok(())
     }
 
@@ -169,14 +198,13 @@ impl Udp {
         self.counters.bytes_sent += bytes as u64;
     }
 
-    fn send_now(&mut self, to: Peer, bytes: &[u8], segment: usize) -> Outcome {
+    fn send_now(&mut self, to: Peer, pieces: &[&[u8]], bytes: usize, segment: usize) -> Outcome {
         let Some(destination) = self.destination(to) else { return Outcome::Sent };
-        let outgoing = Outgoing { to: &destination.raw, bytes, segment: segment_option(bytes.len(), segment) };
-        let result = send_batch(&self.socket, &[outgoing]);
+        let result = send_gathered(&self.socket, &destination.raw, pieces, segment_option(bytes, segment));
         self.counters.system_calls += 1;
         match result {
-            Ok(_) => Outcome::Sent,
-            Err(error) => self.outcome_of(&error, bytes.len() > segment),
+            Ok(()) => Outcome::Sent,
+            Err(error) => self.outcome_of(&error, bytes > segment),
         }
     }
 

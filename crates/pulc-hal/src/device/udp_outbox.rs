@@ -7,7 +7,7 @@ use super::udp_socket::BATCH_MAX;
 /// Datagrams in one run.
 pub(super) const RUN_FRAMES_MAX: usize = 64;
 /// Most bytes of one run.
-pub(super) const RUN_BYTES_MAX: usize = 65_000;
+pub(super) const RUN_BYTES_MAX: usize = 65_507;
 
 /// Frames taken and not yet given to the kernel.
 #[derive(Default)]

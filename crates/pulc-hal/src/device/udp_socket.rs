@@ -10,6 +10,8 @@ use std::os::fd::AsRawFd;
 
 /// Datagrams in one call.
 pub(super) const BATCH_MAX: usize = 32;
+/// Pieces that one datagram or run is gathered from.
+pub(super) const PIECES_MAX: usize = 8;
 /// Largest datagram, or train of merged datagrams, that the kernel hands over.
 pub(super) const DATAGRAM_MAX: usize = 65_535;
 /// One receive buffer, in bytes.
@@ -76,6 +78,35 @@ impl RawAddress {
     }
 }
 
+/// Sends one datagram, or with `segment` a run of datagrams of that size, gathered from at most [`PIECES_MAX`] pieces.
+pub(super) fn send_gathered(
+    socket: &UdpSocket,
+    to: &RawAddress,
+    pieces: &[&[u8]],
+    segment: Option<u16>,
+) -> io::Result<()> {
+    let count = pieces.len().min(PIECES_MAX);
+    // SAFETY: all-zero bytes are valid for these plain C structures.
+    let (mut header, mut parts): (libc::msghdr, [libc::iovec; PIECES_MAX]) = unsafe { zeroed() };
+    for (part, piece) in parts.iter_mut().zip(pieces) {
+        *part = libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() };
+    }
+    header.msg_name = (&raw const to.storage).cast_mut().cast();
+    header.msg_namelen = to.len;
+    header.msg_iov = parts.as_mut_ptr();
+    header.msg_iovlen = count;
+    let mut control = Control::EMPTY;
+    if let Some(segment) = segment {
+        control.set_segment(segment);
+        header.msg_control = (&raw mut control).cast();
+        header.msg_controllen = Control::SEGMENT_BYTES;
+    }
+    // SAFETY: the header points to a name, `count` pieces and a control that live until the call returns; the kernel only
+    // reads through them.
+    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, libc::MSG_DONTWAIT) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// What leaves with one entry of a batch: a datagram, or a run of datagrams of `segment` bytes.
 pub(super) struct Outgoing<'a> {
     pub to: &'a RawAddress,
@@ -85,6 +116,9 @@ pub(super) struct Outgoing<'a> {
 
 /// Sends a batch (at most [`BATCH_MAX`]); returns how many entries the kernel took, at least one.
 pub(super) fn send_batch(socket: &UdpSocket, batch: &[Outgoing<'_>]) -> io::Result<usize> {
+    if let [only] = batch {
+        return send_gathered(socket, only.to, &[only.bytes], only.segment).map(|()| 1);
+    }
     let count = batch.len().min(BATCH_MAX);
     // SAFETY: all-zero bytes are valid for these plain C structures.
     let (mut headers, mut parts): ([libc::mmsghdr; BATCH_MAX], [libc::iovec; BATCH_MAX]) = unsafe { zeroed() };
@@ -174,10 +208,18 @@ impl Inbox {
 
     /// Receives at most `count` datagrams or trains; returns how many.
     pub fn receive(&mut self, socket: &UdpSocket, count: usize) -> io::Result<usize> {
-        let count = count.clamp(1, BATCH_MAX);
+        // An idle poll asks for one: it should not pay for the tables of many.
+        match count {
+            0..=1 => self.receive_up_to::<1>(socket),
+            2..=8 => self.receive_up_to::<8>(socket),
+            _ => self.receive_up_to::<BATCH_MAX>(socket),
+        }
+    }
+
+    fn receive_up_to<const COUNT: usize>(&mut self, socket: &UdpSocket) -> io::Result<usize> {
         // SAFETY: all-zero bytes are valid for these plain C structures.
-        let (mut headers, mut parts): ([libc::mmsghdr; BATCH_MAX], [libc::iovec; BATCH_MAX]) = unsafe { zeroed() };
-        for (index, buffer) in self.buffers.chunks_exact_mut(BUFFER_BYTES).enumerate().take(count) {
+        let (mut headers, mut parts): ([libc::mmsghdr; COUNT], [libc::iovec; COUNT]) = unsafe { zeroed() };
+        for (index, buffer) in self.buffers.chunks_exact_mut(BUFFER_BYTES).enumerate().take(COUNT) {
             parts[index] = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: BUFFER_BYTES };
             let header = &mut headers[index].msg_hdr;
             header.msg_name = (&raw mut self.names[index].storage).cast();
@@ -188,9 +230,9 @@ impl Inbox {
             header.msg_controllen = CONTROL_BYTES;
         }
         let (fd, none) = (socket.as_raw_fd(), std::ptr::null_mut());
-        // SAFETY: the first `count` headers point to buffers, names and controls of `self`, each as long as stated, which
-        // nothing else refers to until the call returns.
-        let got = unsafe { libc::recvmmsg(fd, headers.as_mut_ptr(), count as u32, libc::MSG_DONTWAIT, none) };
+        // SAFETY: the headers point to buffers, names and controls of `self`, each as long as stated, which nothing
+        // else refers to until the call returns.
+        let got = unsafe { libc::recvmmsg(fd, headers.as_mut_ptr(), COUNT as u32, libc::MSG_DONTWAIT, none) };
         if got < 0 {
             return Err(io::Error::last_os_error());
         }

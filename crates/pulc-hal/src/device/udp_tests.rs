@@ -53,13 +53,26 @@ fn a_run_arrives_as_the_frames_it_was_made_of() {
     let (mut one, to_two, mut two, to_one) = pair();
     for (segment, len) in [(100usize, 100usize), (100, 1000), (1472, 1472 * 50 + 3), (16_000, 16_000 * 3 + 1)] {
         let run: Vec<u8> = (0..len).map(|byte| (byte * 7 % 251) as u8).collect();
-        one.send_run(to_two, &run, segment).expect("an idle socket takes a run");
+        one.send_run(to_two, &[&run], segment).expect("an idle socket takes a run");
         one.flush();
         let frames = collect(&mut two, len.div_ceil(segment));
         assert!(frames.iter().all(|(from, frame)| *from == to_one && frame.len() <= segment));
         assert_eq!(frames.concat_bytes(), run, "{len} bytes in frames of {segment}");
     }
     assert_eq!(two.counters().frames_received, one.counters().frames_sent);
+}
+
+#[test]
+fn a_run_is_gathered_from_pieces_whether_it_fits_one_call_or_not() {
+    let (mut one, to_two, mut two, _) = pair();
+    for (piece_frames, pieces) in [(3, 4), (10, 8), (2, 12), (40, 3), (1, 1)] {
+        let bytes: Vec<u8> = (0..piece_frames * pieces * 1000).map(|byte| (byte % 249) as u8).collect();
+        let parts: Vec<&[u8]> = bytes.chunks(piece_frames * 1000).collect();
+        one.send_run(to_two, &parts, 1000).expect("an idle socket takes a run");
+        let frames = collect(&mut two, piece_frames * pieces);
+        assert!(frames.iter().all(|(_, frame)| frame.len() == 1000));
+        assert_eq!(frames.concat_bytes(), bytes, "{pieces} pieces of {piece_frames} frames");
+    }
 }
 
 #[test]
@@ -109,10 +122,10 @@ fn too_long_frames_and_closed_peers_are_told() {
     let (mut one, to_two, _two, _) = pair();
     let long = vec![0; one.frame_max(to_two) + 1];
     assert!(matches!(one.send_short(to_two, [&long, b""]), Err(SendError::TooLong { .. })));
-    assert!(matches!(one.send_run(to_two, &long, long.len()), Err(SendError::TooLong { .. })));
+    assert!(matches!(one.send_run(to_two, &[&long], long.len()), Err(SendError::TooLong { .. })));
     one.close_peer(to_two);
     assert_eq!(one.send_short(to_two, [b"x", b""]), Err(SendError::PeerGone));
-    assert_eq!(one.send_run(to_two, b"x", 1), Err(SendError::PeerGone));
+    assert_eq!(one.send_run(to_two, &[b"x"], 1), Err(SendError::PeerGone));
     assert_eq!(one.frame_max(to_two), 0);
 }
 
@@ -121,7 +134,7 @@ fn a_socket_that_takes_no_runs_sends_frame_by_frame() {
     let (mut one, to_two, mut two, _) = pair();
     one.without_segments();
     let run = vec![9; 30 * 700];
-    one.send_run(to_two, &run, 700).expect("taken");
+    one.send_run(to_two, &[&run], 700).expect("taken");
     assert_eq!(collect(&mut two, 30).len(), 30);
     assert!(one.counters().system_calls >= 30);
 }

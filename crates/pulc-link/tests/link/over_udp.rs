@@ -26,8 +26,8 @@ struct Taken {
 struct ToUdp<'a>(&'a mut Udp, Peer);
 
 impl Outlet for ToUdp<'_> {
-    fn send_run(&mut self, _rail: Rail, run: &[u8], segment: usize) -> Result<(), Full> {
-        match self.0.send_run(self.1, run, segment) {
+    fn send_run(&mut self, _rail: Rail, pieces: &[&[u8]], segment: usize) -> Result<(), Full> {
+        match self.0.send_run(self.1, pieces, segment) {
             Ok(()) => Ok(()),
             Err(SendError::Again) => Err(Full),
             Err(other) => panic!("{other}"),

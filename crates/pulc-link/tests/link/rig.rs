@@ -66,9 +66,9 @@ struct ToSims<'a> {
 }
 
 impl Outlet for ToSims<'_> {
-    fn send_run(&mut self, rail: Rail, run: &[u8], segment: usize) -> Result<(), Full> {
+    fn send_run(&mut self, rail: Rail, pieces: &[&[u8]], segment: usize) -> Result<(), Full> {
         let index = usize::from(rail.0);
-        for frame in run.chunks(segment) {
+        for frame in pieces.iter().flat_map(|piece| piece.chunks(segment)) {
             self.sims[index].send_short(self.there[index], [frame, &[]]).map_err(|_| Full)?;
         }
         Ok(())
