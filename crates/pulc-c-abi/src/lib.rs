@@ -1,1 +1,161 @@
-//! Filled room by room.
+#![doc = include_str!("../README.md")]
+
+mod guard;
+mod machine;
+mod ports;
+mod table;
+
+use guard::Failed;
+use std::ffi::{c_char, c_int, c_void};
+use table::{AddressHandle, CCounters, CEnvelope, PortHandle, Table};
+
+/// Calls through the table of this process's engine.
+#[inline(always)]
+fn through(call: impl FnOnce(&'static Table) -> c_int) -> c_int {
+    match table::in_use() {
+        Some(table) => call(table),
+        None => guard::guarded(|| Err(Failed::new(guard::NOT_ATTACHED, "pulc_attach has not been called"))),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_version() -> u32 {
+    table::ABI_VERSION
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_attach() -> c_int {
+    let mut chosen = None;
+    let code = guard::guarded(|| {
+        chosen = Some(table::choose()?);
+        Ok(())
+    });
+    chosen.map_or(code, |table| (table.attach)())
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_rank(rank: *mut u32) -> c_int {
+    through(|table| (table.rank)(rank))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_size(size: *mut u32) -> c_int {
+    through(|table| (table.size)(size))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_node(node: *mut u32) -> c_int {
+    through(|table| (table.node)(node))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_job(job: *mut u64) -> c_int {
+    through(|table| (table.job)(job))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_node_count(count: *mut u32) -> c_int {
+    through(|table| (table.node_count)(count))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_node_of(rank: u32, node: *mut u32) -> c_int {
+    through(|table| (table.node_of)(rank, node))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_node_name(node: u32, name: *mut c_char, bytes: usize) -> c_int {
+    through(|table| (table.node_name)(node, name, bytes))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_port_open(name: *const c_char, mode: c_int, port: *mut *mut PortHandle) -> c_int {
+    through(|table| (table.port_open)(name, mode, port))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_port_close(port: *mut PortHandle) -> c_int {
+    through(|table| (table.port_close)(port))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_port_dropped(port: *mut PortHandle, dropped: *mut u64) -> c_int {
+    through(|table| (table.port_dropped)(port, dropped))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_address_new(rank: u32, name: *const c_char, address: *mut *mut AddressHandle) -> c_int {
+    through(|table| (table.address_new)(rank, name, address))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_address_free(address: *mut AddressHandle) -> c_int {
+    through(|table| (table.address_free)(address))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_send(
+    port: *mut PortHandle,
+    to: *const AddressHandle,
+    tag: u64,
+    data: *const c_void,
+    bytes: usize,
+    timeout_us: i64,
+) -> c_int {
+    through(|table| (table.send)(port, to, tag, data, bytes, timeout_us))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_recv(
+    port: *mut PortHandle,
+    src: u32,
+    tag: *const u64,
+    buffer: *mut c_void,
+    bytes: usize,
+    timeout_us: i64,
+    envelope: *mut CEnvelope,
+) -> c_int {
+    through(|table| (table.recv)(port, src, tag, buffer, bytes, timeout_us, envelope))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_select(
+    ports: *const *mut PortHandle,
+    count: usize,
+    timeout_us: i64,
+    index: *mut usize,
+) -> c_int {
+    through(|table| (table.select)(ports, count, timeout_us, index))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_device_counters(counters: *mut CCounters, max: usize, count: *mut usize) -> c_int {
+    through(|table| (table.device_counters)(counters, max, count))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_flush() -> c_int {
+    through(|table| (table.flush)())
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_abort(status: u8, message: *const c_char) {
+    through(|table| {
+        (table.abort)(status, message);
+        guard::OK
+    });
+    std::process::exit(i32::from(status));
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_strerror(code: c_int) -> *const c_char {
+    guard::meaning(code).as_ptr()
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_last_error() -> *const c_char {
+    match table::in_use() {
+        Some(table) => (table.last_error)(),
+        None => guard::last_error(),
+    }
+}

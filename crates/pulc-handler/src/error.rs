@@ -32,6 +32,10 @@ pub enum Error {
     Hal(#[from] pulc_hal::error::HalError),
     #[error("process {child} is a fork of the attached process {parent}")]
     Forked { parent: u32, child: u32 },
+    #[error(
+        "another library of this process has made the engine already and offers no functions to share it: load one PULC only"
+    )]
+    EngineElsewhere,
     #[error("protocol {0} already has a receive handler")]
     ProtocolTaken(u8),
     #[error("{doing}: {source}")]

@@ -11,9 +11,10 @@ use crate::wait::{Crowd, Ladder, Step};
 use crate::wire::FREE;
 use pulc_base::boot::Boot;
 use pulc_base::clock::{self, Nanos};
-use pulc_base::{NodeIndex, Proto, Rank};
+use pulc_base::{NodeIndex, PROTOCOL_VERSION, Proto, Rank};
 use pulc_hal::board::{Board, Sleep, Woken};
 use pulc_hal::os::bell::Bell;
+use pulc_hal::os::registry::{self, Announced};
 use pulc_hal::os::{cpu, life};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,6 +27,9 @@ const FOLLOWER_NAP: Duration = Duration::from_millis(250);
 const NAP_WITH_POSTS: Duration = Duration::from_millis(1);
 /// Polls while another thread that wants the lock is waited for.
 const COURTESY_POLLS: u32 = 2000;
+
+/// Kind of announcement in the registry of this process: the engine itself.
+const ENGINE_KIND: u32 = 2;
 
 /// This process as a member of its job.
 pub struct Process {
@@ -80,6 +84,7 @@ impl Process {
             process.check_fork()?;
             return Ok(process);
         }
+        announce()?;
         let process = Box::leak(Box::new(Process::new()?));
         *known = Some(process);
         Ok(process)
@@ -269,14 +274,13 @@ impl Process {
                     continue;
                 }
                 Step::Look(now) => now,
-                Step::Yield => {
+                Step::Yield(now) => {
                     drop(guard);
                     cpu::yield_now();
                     guard = self.lock();
                     ask = true;
                     guard.engine.look_at_all();
-                    let shared = &mut *guard;
-                    ladder.yielded(&mut shared.crowd, &self.board, self.my_slot)
+                    now.unwrap_or(Nanos(0))
                 }
                 Step::Sleep => {
                     let (locked, result) = self.sleep(guard, hand, deadline, &mut ladder, &mut ready);
@@ -440,6 +444,20 @@ pub enum Watch {
     News,
     /// After every poll: for room, which no frame announces.
     Always,
+}
+
+/// Tells other images of this process (libraries with their own copy of this code) that the engine is here.
+fn announce() -> Result<(), Error> {
+    static ANNOUNCED: AtomicU32 = AtomicU32::new(0);
+    let address = std::ptr::from_ref(&ANNOUNCED) as usize;
+    let first = registry::with(|registry| {
+        registry.first(ENGINE_KIND).unwrap_or_else(|| {
+            let own = Announced { kind: ENGINE_KIND, version: PROTOCOL_VERSION, address };
+            registry.announce(own);
+            own
+        })
+    })?;
+    if first.address == address { Ok(()) } else { Err(Error::EngineElsewhere) }
 }
 
 /// At the end of the process.

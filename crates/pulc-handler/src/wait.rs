@@ -11,8 +11,10 @@ use pulc_hal::os::cpu;
 const POLLS_BARE: u32 = 500;
 /// Polls between two looks at the clock.
 const POLLS_PER_LOOK: u32 = 64;
-/// Polls before the core is given away where others run too.
-const POLLS_SHARED: u32 = 4;
+/// Polls before the core is given away where another rank of this node runs too: very likely it is the one waited for.
+const POLLS_SHARED: u32 = 2;
+/// And where strangers run.
+const POLLS_FOREIGN: u32 = 200;
 /// A yield that took longer let somebody else run; an empty one takes a third of this.
 const YIELD_WAS_USEFUL: Nanos = Nanos(900);
 /// Time of polling after which a yield asks whether somebody else runs here.
@@ -63,8 +65,8 @@ pub(crate) enum Step {
     Pause,
     /// The clock has been read: check the deadline, then poll.
     Look(Nanos),
-    /// Give the core away and tell `Ladder::yielded`.
-    Yield,
+    /// Give the core away. The time before, if the clock has been read.
+    Yield(Option<Nanos>),
     Sleep,
 }
 
@@ -75,12 +77,13 @@ pub(crate) struct Ladder {
     probed: bool,
     yields: u32,
     useless: u32,
-    yielding_since: Nanos,
+    /// When the last yield began; zero: not known.
+    yielded_at: Nanos,
 }
 
 impl Ladder {
     pub fn new() -> Ladder {
-        Ladder { polls: 0, began: Nanos(0), probed: false, yields: 0, useless: 0, yielding_since: Nanos(0) }
+        Ladder { polls: 0, began: Nanos(0), probed: false, yields: 0, useless: 0, yielded_at: Nanos(0) }
     }
 
     /// Something arrived, though not what is waited for: more may follow soon.
@@ -91,13 +94,14 @@ impl Ladder {
     #[inline]
     pub fn step(&mut self, crowd: &mut Crowd, board: &Board, my_slot: u32) -> Step {
         self.polls += 1;
-        if !crowd.is_shared() {
-            if self.polls % POLLS_PER_LOOK != 0 {
-                return if self.polls < POLLS_BARE { Step::Poll } else { Step::Pause };
-            }
-            return self.alone(crowd, board, my_slot);
+        if crowd.is_shared() {
+            let polls = if crowd.co_residents > 0 { POLLS_SHARED } else { POLLS_FOREIGN };
+            return if self.polls < polls { Step::Poll } else { self.shared(crowd, board, my_slot) };
         }
-        if self.polls < POLLS_SHARED { Step::Poll } else { self.shared(crowd) }
+        if !self.polls.is_multiple_of(POLLS_PER_LOOK) {
+            return if self.polls < POLLS_BARE { Step::Poll } else { Step::Pause };
+        }
+        self.alone(crowd, board, my_slot)
     }
 
     #[inline(never)]
@@ -108,41 +112,49 @@ impl Ladder {
             crowd.look(board, my_slot, now);
             return Step::Look(now);
         }
+        self.judge(crowd, now);
         let waited = now.since(self.began);
         if waited >= crowd.spin {
             return Step::Sleep;
         }
         if !self.probed && waited >= PROBE_AFTER {
             self.probed = true;
-            self.yielding_since = now;
-            return Step::Yield;
+            self.yielded_at = now;
+            return Step::Yield(Some(now));
         }
         Step::Look(now)
     }
 
+    /// The first yield of a wait is not timed: mostly the message is there after it, and no clock was read for it.
     #[inline(never)]
-    fn shared(&mut self, crowd: &mut Crowd) -> Step {
+    fn shared(&mut self, crowd: &mut Crowd, board: &Board, my_slot: u32) -> Step {
+        self.yields += 1;
+        if self.yields == 1 {
+            return Step::Yield(None);
+        }
+        let now = clock::now();
+        self.judge(crowd, now);
+        crowd.look(board, my_slot, now);
         if self.yields >= YIELDS_MAX || self.useless > 2 * crowd.co_residents + 2 {
             return Step::Sleep;
         }
-        self.yielding_since = clock::now();
-        Step::Yield
+        self.yielded_at = now;
+        Step::Yield(Some(now))
     }
 
-    /// To be called after the yield that `step` asked for; returns the time.
-    pub fn yielded(&mut self, crowd: &mut Crowd, board: &Board, my_slot: u32) -> Nanos {
-        let now = clock::now();
-        let was_useful = now.since(self.yielding_since) > YIELD_WAS_USEFUL;
-        self.yields += 1;
+    /// Whether the last timed yield let somebody else run.
+    fn judge(&mut self, crowd: &mut Crowd, now: Nanos) {
+        if self.yielded_at == Nanos(0) {
+            return;
+        }
+        let was_useful = now.since(self.yielded_at) > YIELD_WAS_USEFUL;
+        self.yielded_at = Nanos(0);
         self.useless = if was_useful { 0 } else { self.useless + 1 };
-        let others_are_known = crowd.co_residents > 0;
-        if was_useful && !others_are_known {
+        if was_useful && crowd.co_residents == 0 {
             crowd.foreign_until = now + FOREIGN_FOR;
         } else if now >= crowd.foreign_until {
             crowd.foreign_until = Nanos(0);
         }
-        crowd.look(board, my_slot, now);
-        now
     }
 }
 
@@ -164,9 +176,9 @@ mod tests {
         loop {
             match ladder.step(crowd, board, 0) {
                 Step::Sleep => return (polls, yields),
-                Step::Yield => {
+                Step::Yield(_) => {
                     yields += 1;
-                    ladder.yielded(crowd, board, 0);
+                    cpu::yield_now();
                 }
                 _ => polls += 1,
             }

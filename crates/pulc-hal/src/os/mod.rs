@@ -11,5 +11,6 @@ pub mod life;
 pub mod memfd;
 pub mod process;
 pub mod proctree;
+pub mod registry;
 pub mod signals;
 pub mod tcp;

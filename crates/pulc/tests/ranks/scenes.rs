@@ -314,9 +314,10 @@ impl Stage {
         std::thread::sleep(HANG);
     }
 
-    /// Prints the time of one way of a small message; for a look while developing.
+    /// Prints the time of one way of a small message, the best of many short rounds; for a look while developing.
     fn pingpong(&self) {
-        const COUNT: u32 = 100_000;
+        const ROUNDS: u32 = 2000;
+        const COUNT: u32 = 200;
         if let Ok(cores) = std::env::var("PULC_TEST_CORES") {
             let core = cores.as_bytes()[self.me.0 as usize] - b'0';
             pulc_hal::os::cpu::pin_to(&[u32::from(core)]).unwrap();
@@ -324,7 +325,8 @@ impl Stage {
         let other = self.other();
         let mut buffer = [0; 8];
         self.barrier();
-        for _ in 0..5 {
+        let mut times = Vec::new();
+        for _ in 0..ROUNDS {
             let begin = std::time::Instant::now();
             for _ in 0..COUNT {
                 if self.me.0 == 0 {
@@ -335,10 +337,11 @@ impl Stage {
                     self.port.send(&other, 1, &buffer).unwrap();
                 }
             }
-            if self.me.0 == 0 {
-                println!("@ {:.1} ns one way", begin.elapsed().as_nanos() as f64 / f64::from(2 * COUNT));
-            }
+            times.push(begin.elapsed().as_nanos() as f64 / f64::from(2 * COUNT));
         }
+        times.sort_by(f64::total_cmp);
+        let at = |part: f64| times[(part * f64::from(ROUNDS - 1)) as usize];
+        println!("@ one way ns: best {:.1}, p5 {:.1}, p25 {:.1}, p50 {:.1}", times[0], at(0.05), at(0.25), at(0.5));
     }
 }
 

@@ -1,0 +1,128 @@
+/* pulc.h: the native interface of PULC for C: a program attaches, sees its job as one machine, opens named ports and sends
+ * tagged messages between them.
+ *
+ * Every function returns PULC_OK (0) or a negative error code, unless said otherwise; pulc_strerror says what a code means
+ * and pulc_last_error what happened in this thread, with values and advice. All functions may be called from any thread.
+ * Pointers for results must not be NULL. Link with -lpulc; start with `pulc run -n 4 ./program`.
+ *
+ * SPDX-License-Identifier: MIT OR Apache-2.0 */
+#ifndef PULC_H
+#define PULC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Version of this header: 0xMMmm, major and minor. Programs run with any later library of the same major version. */
+#define PULC_ABI_VERSION 0x0001
+
+enum {
+    PULC_OK = 0,
+    PULC_ERR_ATTACH = -1,       /* the job could not be joined */
+    PULC_ERR_NOT_ATTACHED = -2, /* pulc_attach has not been called */
+    PULC_ERR_FORKED = -3,       /* this process is a fork of the one that attached */
+    PULC_ERR_RANK = -4,         /* no such rank (or node) */
+    PULC_ERR_NAME = -5,         /* a port's name is empty, too long, not UTF-8, or taken */
+    PULC_ERR_TOO_MANY = -6,     /* the limit on open ports is reached */
+    PULC_ERR_UNKNOWN_PORT = -7, /* the receiver has not opened a port of that name in time */
+    PULC_ERR_TOO_LARGE = -8,    /* the message exceeds the limit on messages */
+    PULC_ERR_TRUNCATE = -9,     /* the buffer is too small; the message is kept, the envelope says how much is needed */
+    PULC_ERR_PEER_GONE = -10,   /* the other process has ended */
+    PULC_ERR_TIMEOUT = -11,     /* nothing happened in time */
+    PULC_ERR_MEMORY = -12,      /* out of memory */
+    PULC_ERR_DESCRIPTORS = -13, /* out of file descriptors */
+    PULC_ERR_ARGUMENT = -14,    /* a null pointer or a value that means nothing */
+    PULC_ERR_VERSION = -15,     /* an older PULC is already loaded in this process and lacks this function */
+    PULC_ERR_SYSTEM = -16,      /* anything else; see pulc_last_error */
+    PULC_ERR_INTERNAL = -17     /* a defect in PULC; please report it */
+};
+
+/* How messages sent from a port travel. */
+enum {
+    PULC_ORDERED = 0, /* exactly once, in order; senders wait while the receiver's limits are reached */
+    PULC_DATAGRAM = 1 /* at most once, never waiting; what finds no room is dropped and counted */
+};
+
+#define PULC_ANY_SOURCE UINT32_MAX
+#define PULC_FOREVER ((int64_t)-1)
+
+/* A port opened by this process, and the name of a port of any process. */
+typedef struct pulc_port pulc_port;
+typedef struct pulc_address pulc_address;
+
+/* What arrived, or is needed: length of the message in bytes. */
+typedef struct pulc_envelope {
+    uint64_t tag;
+    uint64_t len;
+    uint32_t src;
+    uint32_t reserved;
+} pulc_envelope;
+
+/* What one device has moved. */
+typedef struct pulc_counters {
+    char device[16];
+    uint64_t messages_sent, messages_received;
+    uint64_t bytes_sent, bytes_received;
+    uint64_t system_calls;
+} pulc_counters;
+
+/* Version of the library, 0xMMmm. */
+uint32_t pulc_version(void);
+
+/* Joins the job. A process started without `pulc run` becomes rank 0 of 1. May be called again. */
+int pulc_attach(void);
+
+/* The job as one machine. */
+int pulc_rank(uint32_t *rank);
+int pulc_size(uint32_t *size);
+int pulc_node(uint32_t *node);
+int pulc_job(uint64_t *job);
+int pulc_node_count(uint32_t *count);
+int pulc_node_of(uint32_t rank, uint32_t *node);
+/* Copies a node's name with its NUL; PULC_ERR_TRUNCATE when `bytes` are too few. */
+int pulc_node_name(uint32_t node, char *name, size_t bytes);
+
+/* Opens a port of this process; closed ports are invalid at once. */
+int pulc_port_open(const char *name, int mode, pulc_port **port);
+int pulc_port_close(pulc_port *port);
+/* Datagrams dropped at this port because they found no room. */
+int pulc_port_dropped(pulc_port *port, uint64_t *dropped);
+
+/* Names a port of any process. Keep and reuse it: the port is looked up once. */
+int pulc_address_new(uint32_t rank, const char *name, pulc_address **address);
+int pulc_address_free(pulc_address *address);
+
+/* Sends `bytes` bytes. `timeout_us`: PULC_FOREVER, or how long to wait for the receiver's room. After PULC_ERR_TIMEOUT nothing
+ * of the message arrives. */
+int pulc_send(pulc_port *port, const pulc_address *to, uint64_t tag, const void *data, size_t bytes, int64_t timeout_us);
+
+/* Receives one message from `src` (or PULC_ANY_SOURCE) with tag `*tag` (any tag: NULL) into `buffer`. `timeout_us`: 0 looks and
+ * does not wait, PULC_FOREVER waits without limit. `envelope` may be NULL. */
+int pulc_recv(pulc_port *port, uint32_t src, const uint64_t *tag, void *buffer, size_t bytes, int64_t timeout_us,
+              pulc_envelope *envelope);
+
+/* Waits until one of `count` ports has a message; `*index` says which. Nothing is received yet. */
+int pulc_select(pulc_port *const *ports, size_t count, int64_t timeout_us, size_t *index);
+
+/* Fills at most `max` entries, one per device; `*count` is how many devices there are. */
+int pulc_device_counters(pulc_counters *counters, size_t max, size_t *count);
+
+/* Waits until everything sent to other nodes has arrived there. Done by itself when the process exits. */
+int pulc_flush(void);
+
+/* Ends the whole job with this status and message. Does not return. */
+void pulc_abort(uint8_t status, const char *message);
+
+/* What an error code means; never NULL. */
+const char *pulc_strerror(int code);
+
+/* What last went wrong in this thread, in words; empty if nothing. Valid until this thread's next failing call. */
+const char *pulc_last_error(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,138 @@
+//! The table of functions that a copy of this library announces when it attaches first, and that later copies call through.
+//! It is the binary interface between copies of different builds: entries are only ever added at the end.
+
+use crate::guard::{self, Failed};
+use crate::{machine, ports};
+use pulc_hal::os::registry::{self, Announced};
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// Kind of announcement: functions of the port interface.
+pub const KIND: u32 = 1;
+/// 0xMMmm as in `pulc.h`. A table of another major version is not called.
+pub const ABI_VERSION: u32 = 0x0001;
+
+/// Opaque to callers: whoever's table made one is who gets it back.
+pub type PortHandle = c_void;
+pub type AddressHandle = c_void;
+
+/// As in `pulc.h`.
+#[repr(C)]
+pub struct CEnvelope {
+    pub tag: u64,
+    pub len: u64,
+    pub src: u32,
+    pub reserved: u32,
+}
+
+/// As in `pulc.h`.
+#[repr(C)]
+pub struct CCounters {
+    pub device: [c_char; 16],
+    pub messages_sent: u64,
+    pub messages_received: u64,
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
+    pub system_calls: u64,
+}
+
+const _: () = assert!(size_of::<CEnvelope>() == 24 && size_of::<CCounters>() == 56);
+
+#[repr(C)]
+pub struct Table {
+    /// Size of this table where it was made, in bytes: entries beyond it do not exist there.
+    pub bytes: u32,
+    pub version: u32,
+    pub attach: extern "C" fn() -> c_int,
+    pub rank: extern "C" fn(*mut u32) -> c_int,
+    pub size: extern "C" fn(*mut u32) -> c_int,
+    pub node: extern "C" fn(*mut u32) -> c_int,
+    pub job: extern "C" fn(*mut u64) -> c_int,
+    pub node_count: extern "C" fn(*mut u32) -> c_int,
+    pub node_of: extern "C" fn(u32, *mut u32) -> c_int,
+    pub node_name: extern "C" fn(u32, *mut c_char, usize) -> c_int,
+    pub port_open: extern "C" fn(*const c_char, c_int, *mut *mut PortHandle) -> c_int,
+    pub port_close: extern "C" fn(*mut PortHandle) -> c_int,
+    pub port_dropped: extern "C" fn(*mut PortHandle, *mut u64) -> c_int,
+    pub address_new: extern "C" fn(u32, *const c_char, *mut *mut AddressHandle) -> c_int,
+    pub address_free: extern "C" fn(*mut AddressHandle) -> c_int,
+    pub send: extern "C" fn(*mut PortHandle, *const AddressHandle, u64, *const c_void, usize, i64) -> c_int,
+    pub recv: extern "C" fn(*mut PortHandle, u32, *const u64, *mut c_void, usize, i64, *mut CEnvelope) -> c_int,
+    pub select: extern "C" fn(*const *mut PortHandle, usize, i64, *mut usize) -> c_int,
+    pub device_counters: extern "C" fn(*mut CCounters, usize, *mut usize) -> c_int,
+    pub flush: extern "C" fn() -> c_int,
+    pub abort: extern "C" fn(u8, *const c_char),
+    pub last_error: extern "C" fn() -> *const c_char,
+}
+
+static OWN: Table = Table {
+    bytes: size_of::<Table>() as u32,
+    version: ABI_VERSION,
+    attach: machine::attach,
+    rank: machine::rank,
+    size: machine::size,
+    node: machine::node,
+    job: machine::job,
+    node_count: machine::node_count,
+    node_of: machine::node_of,
+    node_name: machine::node_name,
+    port_open: ports::open,
+    port_close: ports::close,
+    port_dropped: ports::dropped,
+    address_new: ports::address_new,
+    address_free: ports::address_free,
+    send: ports::send,
+    recv: ports::recv,
+    select: ports::select,
+    device_counters: machine::device_counters,
+    flush: machine::flush,
+    abort: machine::abort,
+    last_error: guard::last_error,
+};
+
+static IN_USE: AtomicPtr<Table> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The table in use; `None` before the first attach.
+#[inline]
+pub fn in_use() -> Option<&'static Table> {
+    // Acquire: pairs with the release of `choose`.
+    let table = IN_USE.load(Ordering::Acquire);
+    // SAFETY: null or a table that `choose` has checked; tables are static and their libraries are never unloaded.
+    unsafe { table.as_ref() }
+}
+
+/// Finds the table that the first library of this process announced, or announces our own.
+pub fn choose() -> Result<&'static Table, Failed> {
+    if let Some(table) = in_use() {
+        return Ok(table);
+    }
+    let found = registry::with(|registry| match registry.first(KIND) {
+        Some(announced) => Some(announced),
+        None => {
+            let own = Announced { kind: KIND, version: ABI_VERSION, address: std::ptr::from_ref(&OWN) as usize };
+            registry.announce(own).then_some(own)
+        }
+    });
+    let announced = found
+        .map_err(|error| Failed { code: guard::SYSTEM, text: error.to_string() })?
+        .ok_or_else(|| Failed::new(guard::SYSTEM, "too many libraries in this process have announced an engine"))?;
+    if announced.version >> 8 != ABI_VERSION >> 8 {
+        let (theirs, ours) = (announced.version, ABI_VERSION);
+        let text = format!("PULC with interface {theirs:#06x} is loaded in this process; this copy speaks {ours:#06x}");
+        return Err(Failed { code: guard::VERSION, text });
+    }
+    let table = announced.address as *mut Table;
+    // SAFETY: this process's own registry names it, and only copies of this library announce this kind, each a static
+    // table of this layout up to its `bytes`; they are linked `nodelete`.
+    let bytes = unsafe { (*table).bytes } as usize;
+    if bytes < size_of::<Table>() {
+        let text = format!(
+            "an older PULC is loaded in this process: its table has {bytes} bytes, ours {}",
+            size_of::<Table>()
+        );
+        return Err(Failed { code: guard::VERSION, text });
+    }
+    // Release: pairs with the acquire of `in_use`.
+    IN_USE.store(table, Ordering::Release);
+    in_use().ok_or_else(|| Failed::new(guard::INTERNAL, "the table vanished"))
+}
