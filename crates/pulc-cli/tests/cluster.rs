@@ -1,7 +1,7 @@
 //! The daemons of a cluster, each in a network namespace of its own: start, join, refusals, loss and return of nodes.
 
 use pulc_testkit::cluster::HANG;
-use pulc_testkit::{Cluster, leftovers, run_within, skipped, token_in, wait_until};
+use pulc_testkit::{Cluster, finish_within, leftovers, run_within, skipped, start, token_in, wait_until};
 use rustix::process::Signal;
 use std::process::Command;
 
@@ -140,5 +140,78 @@ fn several_daemons_of_one_machine_behave_like_several_machines() {
     assert!(up.is_some(), "{:?}", instance("b", &["nodes"]));
     instance("bad/name", &["up"]).expect_refusal(1, "PULC_INSTANCE");
     instance("a", &["down", "--all"]).expect_success();
+    cluster.expect_nothing_left();
+}
+
+#[test]
+fn a_job_runs_across_the_hosts_from_any_of_them() {
+    let Some(cluster) = cluster("a_job_runs_across_the_hosts_from_any_of_them", 3) else { return };
+    cluster.start();
+    let script = "echo rank $PULC_RANK at $(ip -o -4 address show dev eth0)";
+    for host in cluster.hosts() {
+        let out = host.pulc(&["run", "-n", "6", "--nodes", "3", "--", "sh", "-c", script]).expect_success().stdout;
+        assert_eq!(out.lines().count(), 6, "{out}");
+        for other in cluster.hosts() {
+            assert_eq!(out.matches(&format!("{}/24", other.address)).count(), 2, "{out}");
+        }
+    }
+    let failed = cluster.host(1).pulc(&["run", "-n", "3", "--nodes", "3", "--", "sh", "-c", "exit $((PULC_RANK * 7))"]);
+    assert!(matches!(failed.code(), Some(7 | 14)), "{failed:?}");
+    cluster.host(0).pulc(&["down", "--all"]).expect_success();
+    cluster.expect_nothing_left();
+}
+
+/// Starts a job of one long sleep on each of two hosts, does `harm`, and checks that everything of the job ends everywhere.
+fn a_job_ends_everywhere_after(test: &str, harm: impl FnOnce(&Cluster)) -> Option<Cluster> {
+    let cluster = cluster(test, 2)?;
+    cluster.start();
+    let mut command = cluster.host(0).command();
+    command.args(["run", "-n", "2", "--nodes", "2", "--", "sleep", "98765"]);
+    let job = start(command);
+    // The command itself names the program too.
+    let sleeping = |count| cluster.wait_for_processes(": sleep 98765", count);
+    sleeping(2);
+    harm(&cluster);
+    let ended = finish_within(job, HANG);
+    assert!(ended.code().is_some_and(|code| code != 0), "{ended:?}");
+    sleeping(0);
+    cluster.wait_for_processes("keeper", 0);
+    Some(cluster)
+}
+
+#[test]
+fn a_cut_link_ends_the_job_on_both_sides() {
+    let harm = |cluster: &Cluster| cluster.cut(1).expect("the link can be cut");
+    let Some(cluster) = a_job_ends_everywhere_after("a_cut_link_ends_the_job_on_both_sides", harm) else { return };
+    cluster.heal(1).expect("the link can be healed");
+    cluster.hosts().iter().for_each(|host| host.wait_for_states("up", 2));
+    cluster.host(1).pulc(&["run", "-n", "2", "--nodes", "2", "true"]).expect_success();
+}
+
+#[test]
+fn a_killed_daemon_ends_the_job_on_all_hosts() {
+    let harm = |cluster: &Cluster| cluster.host(1).signal_daemon(Signal::KILL);
+    let Some(cluster) = a_job_ends_everywhere_after("a_killed_daemon_ends_the_job_on_all_hosts", harm) else { return };
+    cluster.host(0).pulc(&["down"]).expect_success();
+    cluster.expect_nothing_left();
+}
+
+#[test]
+fn a_killed_daemon_of_the_client_ends_the_job_on_all_hosts() {
+    let test = "a_killed_daemon_of_the_client_ends_the_job_on_all_hosts";
+    let harm = |cluster: &Cluster| cluster.host(0).signal_daemon(Signal::KILL);
+    let Some(cluster) = a_job_ends_everywhere_after(test, harm) else { return };
+    cluster.host(1).pulc(&["down"]).expect_success();
+    cluster.expect_nothing_left();
+}
+
+#[test]
+fn down_ends_the_jobs_first() {
+    let harm = |cluster: &Cluster| {
+        cluster.host(1).pulc(&["down"]).expect_success();
+    };
+    let Some(cluster) = a_job_ends_everywhere_after("down_ends_the_jobs_first", harm) else { return };
+    cluster.host(0).wait_for_states("left", 1);
+    cluster.host(0).pulc(&["down"]).expect_success();
     cluster.expect_nothing_left();
 }

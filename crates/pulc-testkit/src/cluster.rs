@@ -119,6 +119,16 @@ impl Cluster {
         found
     }
 
+    /// Waits until so many processes of this cluster have `word` in their command line.
+    ///
+    /// # Panics
+    /// After [`HANG`], with what runs instead.
+    pub fn wait_for_processes(&self, word: &str, count: usize) {
+        let running = || leftovers::processes(ENV_TAG, &self.tag).into_iter().filter(|line| line.contains(word));
+        let right = wait_until(|| Some(()).filter(|()| running().count() == count));
+        assert!(right.is_some(), "not {count} processes of {word:?}: {:?}", running().collect::<Vec<_>>());
+    }
+
     /// Waits until nothing is left.
     ///
     /// # Panics

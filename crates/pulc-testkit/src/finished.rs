@@ -1,7 +1,7 @@
 //! A command run to its end: status, output, and a guard against hanging. Called by whole-system tests.
 
 use std::io::Read;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -38,9 +38,24 @@ impl Finished {
 ///
 /// # Panics
 /// If it can't be started.
-pub fn run_within(mut command: Command, limit: Duration) -> Finished {
+pub fn run_within(command: Command, limit: Duration) -> Finished {
+    finish_within(start(command), limit)
+}
+
+/// Starts a command with nothing to read.
+///
+/// # Panics
+/// If it can't be started.
+pub fn start(mut command: Command) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"))
+}
+
+/// Waits for the end of what [`start`] started; kills it after `limit`.
+///
+/// # Panics
+/// If the system refuses to wait for it.
+pub fn finish_within(mut child: Child, limit: Duration) -> Finished {
     let stdout = collect(child.stdout.take());
     let stderr = collect(child.stderr.take());
     let deadline = Instant::now() + limit;

@@ -10,5 +10,5 @@ pub mod netns;
 mod skip;
 
 pub use cluster::{Cluster, Host, token_in, wait_until};
-pub use finished::{Finished, run_within};
+pub use finished::{Finished, finish_within, run_within, start};
 pub use skip::{rounds, skipped};

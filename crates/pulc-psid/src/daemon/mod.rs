@@ -148,10 +148,8 @@ async fn hear(
             MeshEvent::Message(_, PeerMsg::ProbeAnswer(_)) => continue,
             MeshEvent::Message(_, PeerMsg::Job(_)) => {}
         }
-        if jobs.send(event).await.is_err() {
-            log!(Error, "psid", "the job room has ended");
-            return;
-        }
+        // While the daemon goes down the job room has ended already; peers are heard until they are told good-bye.
+        let _ = jobs.send(event).await;
     }
 }
 

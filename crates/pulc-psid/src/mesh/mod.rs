@@ -7,6 +7,8 @@ pub mod address;
 mod config;
 mod connection;
 mod dial;
+#[cfg(test)]
+mod hostile_tests;
 mod hub;
 mod join;
 mod shared;

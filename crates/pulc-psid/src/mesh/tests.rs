@@ -4,24 +4,26 @@ use super::*;
 use std::time::Duration;
 use tokio::time::timeout;
 
-const HANG: Duration = Duration::from_secs(30);
+pub(super) const HANG: Duration = Duration::from_secs(30);
 
-struct Node {
-    mesh: Mesh,
-    events: mpsc::Receiver<MeshEvent>,
+pub(super) struct Node {
+    pub(super) mesh: Mesh,
+    pub(super) events: mpsc::Receiver<MeshEvent>,
+    pub(super) ca: Option<crate::identity::Fingerprint>,
 }
 
-fn start(config: MeshConfig, capacity: usize) -> Node {
+pub(super) fn start(config: MeshConfig, capacity: usize) -> Node {
     let (sender, events) = mpsc::channel(capacity);
-    Node { mesh: Mesh::start(config, sender).unwrap(), events }
+    let ca = config.identity.as_ref().map(|identity| identity.cluster());
+    Node { mesh: Mesh::start(config, sender).unwrap(), events, ca }
 }
 
 impl Node {
-    async fn next(&mut self) -> MeshEvent {
+    pub(super) async fn next(&mut self) -> MeshEvent {
         timeout(HANG, self.events.recv()).await.expect("no event came").expect("the mesh ended")
     }
 
-    async fn up(&mut self) -> NodeId {
+    pub(super) async fn up(&mut self) -> NodeId {
         match self.next().await {
             MeshEvent::Up(info) => info.id,
             other => panic!("expected Up, got {other:?}"),
@@ -29,7 +31,7 @@ impl Node {
     }
 }
 
-fn pair() -> (Node, Node) {
+pub(super) fn pair() -> (Node, Node) {
     let mut configs = MeshConfig::local_cluster(2).unwrap();
     let b = start(configs.pop().unwrap(), 64);
     let a = start(configs.pop().unwrap(), 64);
