@@ -31,6 +31,9 @@ fn main() {
         });
         show(&format!("memcpy {} KiB, GB/s", bytes >> 10), rates.collect(), true, hop(a, b));
     }
+    for bytes in [8, 56, 112] {
+        show(&format!("send and poll {bytes} B in one core, ns"), one_core(bytes), false, hop(a, b));
+    }
     for bytes in [0, 8, 48, 56, 57, 112, 224, 896] {
         let times = ping_pong(a, b, bytes, 1, 20_000);
         show(&format!("short frame {bytes} B one way, ns"), times, false, hop(a, b));
@@ -99,6 +102,8 @@ fn hop(a: u32, b: u32) -> f64 {
 struct Taker {
     bytes: Vec<u8>,
     frames: usize,
+    /// Length of the message, whose frames go to successive places.
+    window: usize,
 }
 
 impl Sink for Taker {
@@ -107,8 +112,7 @@ impl Sink for Taker {
         match frame {
             Frame::Private(bytes) => self.bytes[..bytes.len()].copy_from_slice(bytes),
             Frame::Shared(shared) => {
-                // Successive frames of a message go to successive places.
-                let at = self.frames * shared.len() % (1 << 20);
+                let at = self.frames * shared.len() % self.window;
                 shared.copy_to(&mut self.bytes[at..at + shared.len()]);
             }
         }
@@ -129,7 +133,7 @@ struct End {
 
 impl End {
     fn new(device: Shm, to: Peer) -> End {
-        End { device, to, from: vec![3; 2 << 20], sink: Taker { bytes: vec![0; 2 << 20], frames: 0 } }
+        End { device, to, from: vec![3; 2 << 20], sink: Taker { bytes: vec![0; 2 << 20], frames: 0, window: 1 << 20 } }
     }
 
     #[inline]
@@ -169,9 +173,26 @@ fn pair() -> (End, End) {
     (End::new(a, b_at_a), End::new(b, a_at_b))
 }
 
+/// Time of a send and the poll that takes it, both in this thread: what the instructions cost without the way.
+fn one_core(bytes: usize) -> Vec<f64> {
+    let (mut a, mut b) = pair();
+    const N: usize = 100_000;
+    (0..ROUNDS)
+        .map(|_| {
+            let start = Instant::now();
+            for _ in 0..N {
+                a.send(std::hint::black_box(bytes), 0);
+                b.receive(1);
+            }
+            start.elapsed().as_nanos() as f64 / N as f64
+        })
+        .collect()
+}
+
 /// Time of one message of `frames` frames one way, in ns, per round.
 fn ping_pong(core_a: u32, core_b: u32, bytes: usize, frames: usize, repeats: usize) -> Vec<f64> {
     let (mut a, mut b) = pair();
+    (a.sink.window, b.sink.window) = ((bytes * frames).max(1), (bytes * frames).max(1));
     let both = Barrier::new(2);
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -1,6 +1,6 @@
-//! Hardware abstraction layer. `device/` moves frames between processes; `os/` offers the rest of the house safe tools for
-//! what the kernel can do; `board` is the page of doorbells that the ranks of a node share. All `unsafe` below the
-//! interfaces lives here.
+//! Hardware abstraction layer: devices that move frames, `os/` with safe tools for what the kernel can do, and the board of
+//! doorbells. Called by the handler and by the keeper; must never know of protocols or jobs.
+#![doc = include_str!("../README.md")]
 
 pub mod board;
 pub mod device;

@@ -2,7 +2,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p pulc-hal --lib --target-dir target/loom models`. Small on purpose: a
 //! ring of four cells, two threads.
 
-use crate::device::shm::model::{CELL_WORDS, CellsIn, CellsOut, Consumer, Kind, Producer, header};
+use crate::device::shm::model::{CellsIn, CellsOut, Consumer, Kind, Producer, header};
 use crate::doorbell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use loom::thread;
 
 const CELLS: u32 = 4;
 
-/// Cells with a header and one word of payload: more words add orders but no cases.
+/// Cells with a header and one word that stands for the payload: more words add orders but no cases.
 struct Cells {
     headers: Vec<AtomicU64>,
     payload: Vec<AtomicU64>,
@@ -30,8 +30,8 @@ impl CellsOut for Cells {
         CELLS
     }
 
-    fn fill(&self, cell: u32, words: &[u64]) {
-        self.payload[cell as usize].store(words[0], Ordering::Relaxed);
+    fn fill(&self, cell: u32, _: usize, bytes: &[u8]) {
+        self.payload[cell as usize].store(bytes[0].into(), Ordering::Relaxed);
     }
 
     fn publish(&self, cell: u32, header: u64) {
@@ -48,9 +48,8 @@ impl CellsIn for Cells {
         self.headers[cell as usize].load(Ordering::Acquire)
     }
 
-    fn drain(&self, cell: u32, words: &mut [u64; CELL_WORDS]) {
-        *words = [0; CELL_WORDS];
-        words[0] = self.payload[cell as usize].load(Ordering::Relaxed);
+    fn drain(&self, cell: u32, to: &mut [u8]) {
+        to.fill(self.payload[cell as usize].load(Ordering::Relaxed) as u8);
     }
 }
 

@@ -46,6 +46,10 @@ pub(crate) unsafe fn to_shared(to: *mut u8, from: *const u8, len: usize, stores:
     unsafe { copy(to, from, len) }
 }
 
+/// From here on the string move is worth its start, where there is no vector loop.
+#[cfg(target_arch = "x86_64")]
+const STRING_MIN: usize = 256;
+
 /// From here on the vector loop is worth its start.
 #[cfg(target_arch = "x86_64")]
 const VECTOR_MIN: usize = 256;
@@ -59,6 +63,10 @@ unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
         // SAFETY: as the caller promises; AVX2 is there and `len` is long enough.
         return unsafe { copy_vector(to, from, len) };
     }
+    if len < STRING_MIN {
+        // SAFETY: as the caller promises.
+        return unsafe { copy_small(to, from, len) };
+    }
     // SAFETY: the string move touches exactly the two ranges the caller vouches for; the direction flag is clear by the
     // ABI.
     unsafe {
@@ -69,6 +77,46 @@ unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
             inout("rsi") from => _,
             options(nostack, preserves_flags)
         );
+    }
+}
+
+/// Moves of one register at a time: 16 bytes each with the last one overlapping, or one or two smaller ones that overlap.
+///
+/// # Safety
+/// As for `copy`.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn copy_small(to: *mut u8, from: *const u8, len: usize) {
+    use std::arch::asm;
+    // SAFETY: every move below lies inside the first `len` bytes of both ranges.
+    unsafe {
+        if len >= 16 {
+            let mut at = 0;
+            loop {
+                asm!("movdqu {x}, [{f}]", "movdqu [{t}], {x}", x = out(xmm_reg) _, f = in(reg) from.add(at),
+                    t = in(reg) to.add(at), options(nostack, preserves_flags));
+                at += 16;
+                if at + 16 > len {
+                    break;
+                }
+            }
+            if at < len {
+                asm!("movdqu {x}, [{f}]", "movdqu [{t}], {x}", x = out(xmm_reg) _, f = in(reg) from.add(len - 16),
+                    t = in(reg) to.add(len - 16), options(nostack, preserves_flags));
+            }
+        } else if len >= 8 {
+            asm!("mov {a}, [{f}]", "mov {b}, [{f} + {n} - 8]", "mov [{t}], {a}", "mov [{t} + {n} - 8], {b}",
+                a = out(reg) _, b = out(reg) _, f = in(reg) from, t = in(reg) to, n = in(reg) len,
+                options(nostack, preserves_flags));
+        } else if len >= 4 {
+            asm!("mov {a:e}, [{f}]", "mov {b:e}, [{f} + {n} - 4]", "mov [{t}], {a:e}", "mov [{t} + {n} - 4], {b:e}",
+                a = out(reg) _, b = out(reg) _, f = in(reg) from, t = in(reg) to, n = in(reg) len,
+                options(nostack, preserves_flags));
+        } else {
+            for i in 0..len {
+                to.add(i).write_volatile(from.add(i).read_volatile());
+            }
+        }
     }
 }
 

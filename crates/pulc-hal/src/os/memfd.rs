@@ -163,12 +163,6 @@ impl Bytes {
     }
 
     #[inline(always)]
-    fn line(&self, offset: usize) -> *const [AtomicU64; 8] {
-        assert!(offset.is_multiple_of(64), "offset {offset} is not the start of a line");
-        self.at(offset, 64).cast()
-    }
-
-    #[inline(always)]
     fn aligned<T>(&self, offset: usize) -> *mut T {
         assert!(offset.is_multiple_of(align_of::<T>()), "offset {offset} is not aligned");
         self.at(offset, size_of::<T>()).cast()
@@ -203,13 +197,6 @@ impl WriteMap {
     pub fn u64_at(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: as in `u32_at`.
         unsafe { AtomicU64::from_ptr(self.bytes.aligned(offset)) }
-    }
-
-    /// A cache line as words.
-    #[inline(always)]
-    pub(crate) fn line_at(&self, offset: usize) -> &[AtomicU64; 8] {
-        // SAFETY: inside the mapping and aligned (checked), mapped writable, shared only as atomics.
-        unsafe { &*self.bytes.line(offset) }
     }
 
     /// Copies private bytes into the mapping.
@@ -259,13 +246,6 @@ impl ReadMap {
         // SAFETY: inside the mapping and aligned (checked); an atomic load of word size never writes, so a read-only
         // page is enough.
         unsafe { AtomicU64::from_ptr(self.bytes.aligned(offset)) }.load(order)
-    }
-
-    /// A cache line as words. To be *loaded* only: a store would fault.
-    #[inline(always)]
-    pub(crate) fn line_at(&self, offset: usize) -> &[AtomicU64; 8] {
-        // SAFETY: inside the mapping and aligned (checked), shared only as atomics; loads of word size never write.
-        unsafe { &*self.bytes.line(offset) }
     }
 
     /// Copies bytes out of the mapping.

@@ -8,7 +8,7 @@ use super::layout::{
     CELLS, CELLS_AT, CREDIT_AT, CREDIT_BATCH, HEAD_MAX, Header, Kind, LINE, REFERENCE_BYTES, Reference,
 };
 use super::pool::Pool;
-use super::ring::{CELL_WORDS, CellsIn, CellsOut, Consumer, Producer, header};
+use super::ring::{CellsIn, CellsOut, Consumer, Producer, header};
 use super::stores::Chooser;
 use crate::board::Board;
 use crate::device::{Frame, Peer, SendError, SharedFrame, Sink};
@@ -62,16 +62,13 @@ impl CellsOut for Out<'_> {
     }
 
     #[inline(always)]
-    fn fill(&self, cell: u32, words: &[u64]) {
-        let line = self.0.line_at(CELLS_AT + cell as usize * LINE);
-        for (to, from) in line[1..].iter().zip(words) {
-            to.store(*from, Ordering::Relaxed);
-        }
+    fn fill(&self, cell: u32, at: usize, bytes: &[u8]) {
+        self.0.copy_in(CELLS_AT + cell as usize * LINE + 8 + at, bytes);
     }
 
     #[inline(always)]
     fn publish(&self, cell: u32, header: u64) {
-        self.0.line_at(CELLS_AT + cell as usize * LINE)[0].store(header, Ordering::Release);
+        self.0.u64_at(CELLS_AT + cell as usize * LINE).store(header, Ordering::Release);
     }
 }
 
@@ -83,15 +80,12 @@ impl CellsIn for In<'_> {
 
     #[inline(always)]
     fn header(&self, cell: u32) -> u64 {
-        self.0.line_at(CELLS_AT + cell as usize * LINE)[0].load(Ordering::Acquire)
+        self.0.load_u64(CELLS_AT + cell as usize * LINE, Ordering::Acquire)
     }
 
     #[inline(always)]
-    fn drain(&self, cell: u32, words: &mut [u64; CELL_WORDS]) {
-        let line = self.0.line_at(CELLS_AT + cell as usize * LINE);
-        for (to, from) in words.iter_mut().zip(&line[1..]) {
-            *to = from.load(Ordering::Relaxed);
-        }
+    fn drain(&self, cell: u32, to: &mut [u8]) {
+        self.0.copy_out(CELLS_AT + cell as usize * LINE + 8, to);
     }
 }
 

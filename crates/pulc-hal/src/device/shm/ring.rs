@@ -9,14 +9,11 @@
 
 use super::layout::{CELL_PAYLOAD, Header, cells_for, continuation};
 
-/// Words of payload in a cell.
-pub const CELL_WORDS: usize = CELL_PAYLOAD / 8;
-
 /// The producer's view of the cells.
 pub trait CellsOut {
     fn count(&self) -> u32;
-    /// Stores the payload, in no particular order.
-    fn fill(&self, cell: u32, words: &[u64]);
+    /// Stores bytes into the payload from offset `at` on, in no particular order.
+    fn fill(&self, cell: u32, at: usize, bytes: &[u8]);
     /// Stores the header with release: pairs with the acquire of [`CellsIn::header`].
     fn publish(&self, cell: u32, header: u64);
 }
@@ -26,8 +23,8 @@ pub trait CellsIn {
     fn count(&self) -> u32;
     /// Loads the header with acquire: pairs with the release of [`CellsOut::publish`].
     fn header(&self, cell: u32) -> u64;
-    /// Loads the payload.
-    fn drain(&self, cell: u32, words: &mut [u64; CELL_WORDS]);
+    /// Loads the first bytes of the payload.
+    fn drain(&self, cell: u32, to: &mut [u8]);
 }
 
 /// Where the producer is.
@@ -62,13 +59,13 @@ impl Producer {
     pub fn push<const N: usize>(&mut self, cells: &impl CellsOut, header: Header, parts: [&[u8]; N]) {
         debug_assert!(header.cells as u32 <= self.free(cells.count()));
         if header.cells == 1 {
-            let mut block = [0u8; CELL_PAYLOAD];
             let mut at = 0;
             for part in parts {
-                block[at..at + part.len()].copy_from_slice(part);
-                at += part.len();
+                if !part.is_empty() {
+                    cells.fill(self.next, at, part);
+                    at += part.len();
+                }
             }
-            store(cells, self.next, &block, at);
             cells.publish(self.next, header.encode(self.produced.wrapping_add(1)));
             self.advance(cells.count(), 1);
         } else {
@@ -76,19 +73,26 @@ impl Producer {
         }
     }
 
-    /// Fills the continuations first and publishes the first cell last.
+    /// Fills the continuations and publishes the first cell last.
     fn push_long(&mut self, cells: &impl CellsOut, header: Header, parts: &[&[u8]]) {
-        let mut bytes = Gather { parts, offset: 0 };
         let (first, produced) = (self.next, self.produced);
-        for i in 0..u32::from(header.cells) {
-            let mut block = [0u8; CELL_PAYLOAD];
-            let used = bytes.fill(&mut block);
-            store(cells, self.next, &block, used);
-            if i > 0 {
-                cells.publish(self.next, continuation(produced.wrapping_add(i + 1)));
+        let mut at = 0;
+        for part in parts {
+            let mut part = *part;
+            while !part.is_empty() {
+                if at == CELL_PAYLOAD {
+                    self.advance(cells.count(), 1);
+                    cells.publish(self.next, continuation(self.produced.wrapping_add(1)));
+                    at = 0;
+                }
+                let (now, later) = part.split_at(part.len().min(CELL_PAYLOAD - at));
+                cells.fill(self.next, at, now);
+                at += now.len();
+                part = later;
             }
-            self.advance(cells.count(), 1);
         }
+        self.advance(cells.count(), 1);
+        debug_assert_eq!(self.produced, produced.wrapping_add(header.cells.into()));
         cells.publish(first, header.encode(produced.wrapping_add(1)));
     }
 
@@ -99,40 +103,6 @@ impl Producer {
         if self.next >= count {
             self.next -= count;
         }
-    }
-}
-
-#[inline(always)]
-fn store(cells: &impl CellsOut, cell: u32, block: &[u8; CELL_PAYLOAD], used: usize) {
-    let mut words = [0u64; CELL_WORDS];
-    for (word, bytes) in words.iter_mut().zip(block.as_chunks::<8>().0) {
-        *word = u64::from_ne_bytes(*bytes);
-    }
-    cells.fill(cell, &words[..used.div_ceil(8)]);
-}
-
-/// Reads several parts as one run of bytes.
-struct Gather<'a> {
-    parts: &'a [&'a [u8]],
-    offset: usize,
-}
-
-impl Gather<'_> {
-    fn fill(&mut self, block: &mut [u8]) -> usize {
-        let mut at = 0;
-        while at < block.len()
-            && let [part, rest @ ..] = self.parts
-        {
-            let take = (part.len() - self.offset).min(block.len() - at);
-            block[at..at + take].copy_from_slice(&part[self.offset..self.offset + take]);
-            at += take;
-            self.offset += take;
-            if self.offset == part.len() {
-                self.parts = rest;
-                self.offset = 0;
-            }
-        }
-        at
     }
 }
 
@@ -166,17 +136,23 @@ impl Consumer {
             return Ok(None);
         }
         let header = Header::decode(word)?;
-        let blocks = buffer[..header.cells as usize * CELL_PAYLOAD].as_chunks_mut::<CELL_PAYLOAD>().0;
-        for block in blocks {
-            let mut words = [0; CELL_WORDS];
-            cells.drain(self.next, &mut words);
-            for (bytes, word) in block.as_chunks_mut::<8>().0.iter_mut().zip(words) {
-                *bytes = word.to_ne_bytes();
+        let buffer = &mut buffer[..header.bytes as usize];
+        if header.cells == 1 {
+            cells.drain(self.next, buffer);
+            self.advance(cells.count());
+        } else {
+            for block in buffer.chunks_mut(CELL_PAYLOAD) {
+                cells.drain(self.next, block);
+                self.advance(cells.count());
             }
-            self.next = if self.next + 1 == cells.count() { 0 } else { self.next + 1 };
         }
         self.consumed = self.consumed.wrapping_add(header.cells.into());
         Ok(Some(header))
+    }
+
+    #[inline(always)]
+    fn advance(&mut self, count: u32) {
+        self.next = if self.next + 1 == count { 0 } else { self.next + 1 };
     }
 }
 

@@ -10,7 +10,7 @@ const TIME_EVERY: u32 = 16;
 /// One timed fill in so many is of the other kind.
 const TRY_OTHER_EVERY: u32 = 16;
 /// Fills shorter than this are never timed, and always ordinary.
-const BYTES_MIN: usize = 4096;
+const BYTES_MIN: usize = 8192;
 /// Samples of each kind of which the best one counts: preemption only ever makes a fill slower.
 const SAMPLES: usize = 4;
 
@@ -67,8 +67,8 @@ impl Chooser {
         samples.last[samples.next] = ticks.saturating_mul(1024) / bytes.max(1) as u64;
         samples.next = (samples.next + 1) % SAMPLES;
         let (ordinary, streaming) = (self.ordinary.best(), self.streaming.best());
-        // The reader gains from ordinary stores too where the cores share a cache: streaming must be better by half.
-        let limit = ordinary / 3 * 2;
+        // The reader gains from ordinary stores too where the cores share a cache: streaming must be twice as fast.
+        let limit = ordinary / 2;
         self.now = if streaming < limit { Stores::Streaming } else { Stores::Ordinary };
     }
 }
@@ -105,7 +105,7 @@ mod tests {
         assert!(run(&mut chooser, 60, 150) < 20, "near cores");
         assert!(run(&mut chooser, 400, 150) > 1000, "far cores");
         assert!(run(&mut chooser, 60, 150) < 20, "near again");
-        assert!(run(&mut chooser, 160, 150) < 20, "no gain worth it");
+        assert!(run(&mut chooser, 280, 150) < 20, "no gain worth it");
     }
 
     #[test]
