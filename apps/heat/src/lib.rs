@@ -40,6 +40,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             if speaks {
                 let _ = error.print();
+            } else if let Ok(mut exchange) = PortExchange::open(&pulc) {
+                exchange::outlive_rank_0(&mut exchange);
             }
             return ExitCode::from(error.exit_code() as u8);
         }

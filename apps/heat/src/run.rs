@@ -3,7 +3,7 @@
 
 use crate::decomposition::{Decomposition, Grid, Tile};
 use crate::error::HeatError;
-use crate::exchange::{Exchange, Purpose, Traffic, barrier, pack, recv_long, send_long, tag, unpack};
+use crate::exchange::{Exchange, Purpose, Traffic, barrier, outlive_rank_0, pack, recv_long, send_long, tag, unpack};
 use crate::gather::{Frame, Gather, place};
 use crate::image_files::{Animation, check_writable, png_size, read_luminance, write_png};
 use crate::options::{Options, SIDE_MAX, Size};
@@ -109,6 +109,7 @@ fn agree(options: &Options, exchange: &mut dyn Exchange) -> Result<(Setup, Image
         let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes")) as usize;
         let grid = Grid { rows: number(&message[..8]), columns: number(&message[8..]) };
         if grid.rows == 0 {
+            outlive_rank_0(exchange);
             return Err(HeatError::StoppedByRank0);
         }
         (grid, Images::default())

@@ -90,8 +90,9 @@ fn spots(x: f64, y: f64, aspect: f64) -> f64 {
 
 /// The word PULC in strokes of round pen, centred at the origin. Each letter stands in a box 0.56 wide and 1 high.
 fn letters(x: f64, y: f64, aspect: f64) -> f64 {
-    const ADVANCE: f64 = 0.94;
-    const WORD: f64 = 3.0 * ADVANCE + 0.56;
+    /// Left edges, closer behind the open side of the L.
+    const LEFT: [f64; 4] = [0.0, 0.95, 1.93, 2.72];
+    const WORD: f64 = 2.72 + 0.56;
     const PEN: f64 = 0.095;
     // Height of a letter so that the word fills the plate with a margin.
     let height = (0.62f64).min(aspect * 0.84 / WORD);
@@ -99,7 +100,7 @@ fn letters(x: f64, y: f64, aspect: f64) -> f64 {
     let away = [letter_p, letter_u, letter_l, letter_c]
         .iter()
         .enumerate()
-        .map(|(index, letter)| letter(x - index as f64 * ADVANCE, y))
+        .map(|(index, letter)| letter(x - LEFT[index], y))
         .fold(f64::INFINITY, f64::min);
     soft(PEN - away, 0.03)
 }

@@ -96,7 +96,11 @@ fn long_edges_cross_without_a_deadlock() {
 
 #[test]
 fn what_rank_0_finds_wrong_is_said_once_and_ends_the_job() {
-    let (status, _, errors) = heat("3", "1", "--size 9x2");
-    assert_eq!(status, Some(2), "{errors}");
-    assert_eq!(errors.matches("3 ranks cannot share 2 rows").count(), 1, "{errors}");
+    for (flags, expected) in
+        [("--size 9x2", "3 ranks cannot share 2 rows"), ("--size never", "neither N nor WIDTHxHEIGHT")]
+    {
+        let (status, _, errors) = heat("3", "1", flags);
+        assert_eq!(status, Some(2), "{errors}");
+        assert_eq!(errors.matches(expected).count(), 1, "{errors}");
+    }
 }

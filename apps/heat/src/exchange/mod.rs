@@ -82,6 +82,15 @@ pub fn barrier(exchange: &mut dyn Exchange, round: u64) -> Result<(), ExchangeEr
     }
 }
 
+/// Returns when rank 0 has ended. For ranks that know of a failure which rank 0 reports: if they ended first, the launcher
+/// might end rank 0 before it has said why.
+pub fn outlive_rank_0(exchange: &mut dyn Exchange) {
+    if exchange.rank() > 0 {
+        // Rank 0 never sends this.
+        let _ = exchange.recv(0, tag(Purpose::Setup, u64::from(u32::MAX), 0), &mut []);
+    }
+}
+
 /// Copies numbers into a message, little-endian.
 pub fn pack(values: &[f64], bytes: &mut [u8]) {
     for (value, slot) in values.iter().zip(bytes.chunks_exact_mut(8)) {

@@ -115,6 +115,9 @@ impl Plate {
             &self.steps.to_string(),
             "--boundary",
             "insulated",
+            // Less than the largest stable step: the word stays readable to the end.
+            "-r",
+            "0.1",
             "--verify",
             "--json",
             "--terminal",
