@@ -16,6 +16,9 @@ use std::rc::Rc;
 /// Connections that have not said hello yet, at most.
 const STRANGERS_MAX: usize = 1024;
 
+/// Refusals that are written to the log.
+const REFUSALS_LOGGED: u64 = 8;
+
 /// What one local rank is to the broker.
 pub struct Seat {
     pub rank: Rank,
@@ -112,8 +115,7 @@ impl Broker {
     }
 
     fn turn_away(&mut self, socket: &Seqpacket, why: &str) -> io::Result<usize> {
-        self.refused += 1;
-        log!(Warn, "keeper", "a connection was refused: {why}");
+        self.note_refusal("a connection", why);
         let _ = socket.send(&boot::encode(&ToRank::Refused { why: why.to_owned() }), &[]);
         Err(io::ErrorKind::Interrupted.into())
     }
@@ -140,8 +142,7 @@ impl Broker {
                 Err(error) => Err(error.to_string()),
             };
             if let Err(why) = result {
-                self.refused += 1;
-                log!(Warn, "keeper", "{} is refused: {why}", self.who(index));
+                self.note_refusal(&self.who(index), &why);
                 let _ = socket.send(&boot::encode(&ToRank::Refused { why }), &[]);
                 self.close(index);
                 events.push(Event::Closed);
@@ -149,6 +150,14 @@ impl Broker {
             }
         }
         events
+    }
+
+    /// Counts all, logs the first few: nobody shall fill a log by talking nonsense.
+    fn note_refusal(&mut self, who: &str, why: &str) {
+        self.refused += 1;
+        if self.refused <= REFUSALS_LOGGED {
+            log!(Warn, "keeper", "{who} is refused: {why}");
+        }
     }
 
     fn who(&self, index: usize) -> String {
@@ -326,3 +335,7 @@ fn must_wait(error: &io::Error) -> bool {
             .map(|errno| Some(errno.raw_os_error()))
             .contains(&error.raw_os_error())
 }
+
+#[cfg(test)]
+#[path = "broker_tests.rs"]
+mod tests;
