@@ -9,6 +9,8 @@ pub mod message;
 mod origin;
 pub mod placement;
 mod query;
+#[cfg(test)]
+mod tests;
 
 use crate::mesh::{Mesh, MeshEvent};
 use crate::peer_message::PeerMsg;

@@ -1,0 +1,157 @@
+//! Jobs over the daemons of a cluster, each host in a network namespace of its own: from any node, seen and killed from any
+//! node, and ended everywhere whatever dies.
+
+use pulc_testkit::cluster::HANG;
+use pulc_testkit::{Cluster, leftovers, skipped, wait_until};
+use rustix::process::Signal;
+use std::io::Read;
+use std::process::{Child, Stdio};
+
+const PULC: &str = env!("CARGO_BIN_EXE_pulc");
+
+/// A started cluster of so many hosts, or none and the reason counted.
+fn cluster(test: &str, hosts: usize) -> Option<Cluster> {
+    let cluster = Cluster::new(hosts, PULC)
+        .map_err(|why| skipped(test, &format!("network namespaces cannot be made: {why}")))
+        .ok()?;
+    cluster.start();
+    Some(cluster)
+}
+
+/// A long job on so many nodes, with a mark in its ranks' environment; returns when all its ranks run.
+fn long_job(cluster: &Cluster, host: usize, nodes: usize, mark: &str) -> Child {
+    let mut command = cluster.host(host).command();
+    command.args(["run", "--kill-delay", "1", "-n", &(2 * nodes).to_string(), "--nodes", &nodes.to_string()]);
+    command.args(["sh", "-c", "trap '' TERM HUP; (setsid sleep 1000 &); sleep 1000"]).env("PULC_TEST_MARK", mark);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("pulc can be started");
+    let running = || Some(()).filter(|()| ranks(mark).len() >= 6 * nodes);
+    wait_until(running).unwrap_or_else(|| panic!("the ranks did not come up: {:?}", ranks(mark)));
+    child
+}
+
+/// Processes with the mark that are neither keepers nor `pulc run`.
+fn ranks(mark: &str) -> Vec<String> {
+    let all = leftovers::processes("PULC_TEST_MARK", mark);
+    all.into_iter().filter(|process| !process.contains("pulc")).collect()
+}
+
+fn expect_no_ranks(mark: &str) {
+    let gone = || Some(()).filter(|()| leftovers::processes("PULC_TEST_MARK", mark).is_empty());
+    if wait_until(gone).is_none() {
+        let left = leftovers::processes("PULC_TEST_MARK", mark);
+        leftovers::kill("PULC_TEST_MARK", mark);
+        panic!("left after {HANG:?}: {left:?}");
+    }
+}
+
+/// Exit status and what it wrote to standard error.
+fn end_of(mut child: Child) -> (Option<i32>, String) {
+    let ended = wait_until(|| child.try_wait().expect("it is our child"));
+    if ended.is_none() {
+        let _ = child.kill();
+    }
+    let mut text = String::new();
+    child.stderr.take().expect("it is a pipe").read_to_string(&mut text).expect("it is text");
+    (ended.unwrap_or_else(|| panic!("pulc run did not end: {text}")).code(), text)
+}
+
+#[test]
+fn a_job_started_on_any_node_runs_on_all_of_them() {
+    let Some(cluster) = cluster("a_job_started_on_any_node_runs_on_all_of_them", 3) else { return };
+    for host in [0, 2] {
+        let script = "echo $PULC_RANK on $PULC_NODE; ip -4 -o addr show | grep -o '10\\.77\\.0\\.[0-9]*' | head -1";
+        let ended = cluster.host(host).pulc(&["run", "-n", "6", "--nodes", "3", "sh", "-c", script]).expect_success();
+        let mut addresses: Vec<&str> = ended.stdout.lines().filter(|line| line.starts_with("10.77.")).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        assert_eq!(addresses.len(), 3, "{}", ended.stdout);
+        assert_eq!(ended.stdout.lines().filter(|line| line.contains(" on ")).count(), 6, "{}", ended.stdout);
+    }
+    let refused = cluster.host(1).pulc(&["run", "-n", "8", "--nodes", "4", "true"]);
+    assert!(refused.stderr.contains("4 nodes asked for, but only 3 are up"), "{}", refused.stderr);
+    cluster.host(1).pulc(&["down", "--all"]).expect_success();
+    cluster.expect_nothing_left();
+}
+
+#[test]
+fn jobs_are_seen_and_killed_from_any_node() {
+    let Some(cluster) = cluster("jobs_are_seen_and_killed_from_any_node", 3) else { return };
+    let mark = format!("seen-{}", std::process::id());
+    let job = long_job(&cluster, 0, 2, &mark);
+    for host in cluster.hosts() {
+        let table = host.pulc(&["ps"]).expect_success().stdout;
+        assert_eq!(table.lines().filter(|line| line.starts_with("job ")).count(), 1, "{table}");
+        assert_eq!(table.lines().filter(|line| line.contains(" pid ")).count(), 4, "{table}");
+    }
+    let table = cluster.host(2).pulc(&["ps"]).expect_success().stdout;
+    let number = table.split_whitespace().nth(1).expect("the job's number stands behind the word job").to_owned();
+    let wrong = cluster.host(1).pulc(&["kill", "1234"]);
+    assert!(wrong.stderr.contains("no node knows a running job"), "{}", wrong.stderr);
+    cluster.host(2).pulc(&["kill", &number]).expect_success();
+    let (code, text) = end_of(job);
+    assert_eq!(code, Some(143), "{text}");
+    assert!(text.contains("stopped by `pulc kill` on node"), "{text}");
+    expect_no_ranks(&mark);
+    assert_eq!(cluster.host(1).pulc(&["ps"]).expect_success().stdout, "no jobs\n");
+}
+
+#[test]
+fn a_killed_daemon_ends_its_part_and_the_others_end_theirs() {
+    let Some(cluster) = cluster("a_killed_daemon_ends_its_part_and_the_others_end_theirs", 3) else { return };
+    let mark = format!("worker-{}", std::process::id());
+    // The node list starts with the local node, then goes by name: host 1 is among the first two whoever they are called.
+    let job = long_job(&cluster, 0, 3, &mark);
+    cluster.host(1).signal_daemon(Signal::KILL);
+    let (code, text) = end_of(job);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("was lost (closed) with ranks"), "{text}");
+    expect_no_ranks(&mark);
+}
+
+#[test]
+fn the_death_of_the_jobs_own_daemon_ends_it_everywhere() {
+    let Some(cluster) = cluster("the_death_of_the_jobs_own_daemon_ends_it_everywhere", 2) else { return };
+    let mark = format!("origin-{}", std::process::id());
+    let job = long_job(&cluster, 0, 2, &mark);
+    cluster.host(0).signal_daemon(Signal::KILL);
+    let (code, text) = end_of(job);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("psid is gone"), "{text}");
+    expect_no_ranks(&mark);
+}
+
+#[test]
+fn a_cut_link_ends_the_job_on_both_sides() {
+    let Some(cluster) = cluster("a_cut_link_ends_the_job_on_both_sides", 2) else { return };
+    let mark = format!("cut-{}", std::process::id());
+    let job = long_job(&cluster, 0, 2, &mark);
+    cluster.cut(1).expect("the link can be cut");
+    let (code, text) = end_of(job);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("was lost (silent) with ranks 2 to 3"), "{text}");
+    expect_no_ranks(&mark);
+}
+
+#[test]
+fn a_killed_client_takes_its_job_along() {
+    let Some(cluster) = cluster("a_killed_client_takes_its_job_along", 2) else { return };
+    let mark = format!("client-{}", std::process::id());
+    let mut job = long_job(&cluster, 1, 2, &mark);
+    job.kill().expect("it is our child");
+    job.wait().expect("it is our child");
+    expect_no_ranks(&mark);
+    assert_eq!(cluster.host(0).pulc(&["ps"]).expect_success().stdout, "no jobs\n");
+}
+
+#[test]
+fn taking_the_cluster_down_ends_its_jobs() {
+    let Some(cluster) = cluster("taking_the_cluster_down_ends_its_jobs", 2) else { return };
+    let mark = format!("down-{}", std::process::id());
+    let job = long_job(&cluster, 0, 2, &mark);
+    cluster.host(1).pulc(&["down", "--all"]).expect_success();
+    let (code, text) = end_of(job);
+    assert!(code == Some(143) || code == Some(1), "{code:?} {text}");
+    expect_no_ranks(&mark);
+    cluster.expect_nothing_left();
+}
