@@ -142,7 +142,10 @@ impl Udp {
         let bytes = pieces.iter().map(|piece| piece.len()).sum();
         if bytes <= self.call_bytes(segment) && pieces.len() <= PIECES_MAX {
             match self.send_now(to, pieces, bytes, segment) {
-                Outcome::Sent => return Ok(self.count_sent(bytes, segment)),
+                Outcome::Sent => {
+                    self.count_sent(bytes, segment);
+                    return Ok(());
+                }
                 Outcome::Full => {
                     self.counters.again += 1;
                     return Err(SendError::Again);
