@@ -201,6 +201,19 @@ mod tests {
     }
 
     #[test]
+    fn an_early_packet_that_comes_twice_is_kept_once() {
+        let mut arrivals = Arrivals::new(1 << 20);
+        assert_eq!(arrivals.packet(Nanos(0), 1, b"bb"), Arrival::Kept);
+        assert_eq!(arrivals.packet(Nanos(0), 1, b"bb"), Arrival::Duplicate);
+        assert_eq!(arrivals.kept_bytes(), 2);
+        assert_eq!(arrivals.packet(Nanos(0), 0, b"a"), Arrival::Next);
+        assert!(!arrivals.has_gap());
+        assert_eq!(arrivals.packet(Nanos(0), 1, b"bb"), Arrival::Duplicate, "its turn has come, it is not taken yet");
+        assert_eq!(arrivals.take(), Some(&b"bb"[..]));
+        assert_eq!(arrivals.take(), None);
+    }
+
+    #[test]
     fn what_lies_beyond_the_window_is_not_kept() {
         let mut arrivals = Arrivals::new(10);
         assert_eq!(arrivals.packet(Nanos(0), PACKETS_UNDER_WAY_MAX as u64, b"x"), Arrival::OutsideWindow);

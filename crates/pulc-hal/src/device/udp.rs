@@ -20,8 +20,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 const SOCKET_BUFFER_BYTES: i32 = 4 << 20;
 /// Smallest IP packet that every path carries unfragmented, by practice.
 const MTU_DEFAULT: usize = 1500;
-/// Longer frames than this bring nothing, even where the path carries them.
-const FRAME_MAX: usize = 16 << 10;
+/// Longer frames than this bring nothing, even where the path carries them, and take more of a window than many peers can
+/// share; eight of these fill one run.
+const FRAME_MAX: usize = 8_128;
 
 /// One UDP socket as a device.
 pub struct Udp {
