@@ -47,6 +47,13 @@ fn what_cannot_be_started_is_refused_with_a_clear_word() {
     let mut other = first.command();
     other.args(["up", "--listen", &listen]).env("PULC_STATE_DIR", cluster.directory().join("another"));
     run_within(other, HANG).expect_refusal(12, "is in use");
+    // What failed has founded nothing that would keep this node from joining.
+    let mut joins = first.command();
+    joins.args(["join", &token]).env("PULC_STATE_DIR", cluster.directory().join("another"));
+    run_within(joins, HANG).expect_success();
+    first.wait_for_states("up", 2);
+    first.pulc(&["down", "--all"]).expect_success();
+    first.pulc(&["up"]).expect_success();
     let mut foreign = first.command();
     foreign.args(["up", "--listen", "192.0.2.1:7852"]).env("PULC_STATE_DIR", cluster.directory().join("foreign"));
     run_within(foreign, HANG).expect_refusal(1, "cannot listen on 192.0.2.1:7852");

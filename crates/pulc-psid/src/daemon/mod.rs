@@ -89,6 +89,8 @@ impl Daemon {
         let accepting = clients::accept(self.clients, jobs.clone())?;
         let hearing = tokio::spawn(hear(mesh.clone(), events, for_jobs, down));
         let (mut terminate, mut interrupt) = (on_signal(SignalKind::terminate())?, on_signal(SignalKind::interrupt())?);
+        // Whoever closes a terminal does not mean us.
+        let _hangup = on_signal(SignalKind::hangup())?;
         tell_ready()?;
         tokio::select! {
             _ = terminate.recv() => log!(Info, "psid", "SIGTERM: going down"),

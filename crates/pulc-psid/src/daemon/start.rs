@@ -66,11 +66,16 @@ pub struct Started {
 /// Starts the daemon of this place; founds a cluster if it belongs to none.
 pub fn start(place: &Place, options: &Start) -> Result<Started, Error> {
     let state = not_running(place)?;
-    if state.identity()?.is_none() {
+    let founds = state.identity()?.is_none();
+    if founds {
         state.found()?;
     }
-    let settings = settings(place, &state, options)?;
-    launch(place, &state, &settings)
+    let started = settings(place, &state, options).and_then(|settings| launch(place, &state, &settings));
+    if founds && started.is_err() {
+        // A cluster that never was must not stand in the way of joining another one.
+        state.forget()?;
+    }
+    started
 }
 
 /// Gets a certificate with a token and starts the daemon.

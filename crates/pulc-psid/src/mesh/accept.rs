@@ -14,8 +14,8 @@ use crate::membership::{Member, Refusal};
 use pulc_base::log;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -42,19 +42,20 @@ pub(crate) struct Host {
 /// Runs until it is aborted.
 pub(crate) async fn accept(listener: TcpListener, host: Arc<Host>) {
     let mut pending = Pending::default();
+    let complaints = Arc::new(Throttle::default());
     loop {
         let (tcp, from) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of descriptors, or the caller is gone already: neither ends the daemon.
-                log!(Warn, "mesh", "cannot accept a connection: {error}");
+                complaints.say(format_args!("cannot accept a connection: {error}"));
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
-        let host = host.clone();
+        let (host, complaints) = (host.clone(), complaints.clone());
         let handshake = tokio::spawn(async move {
-            match tokio::time::timeout(HANDSHAKE, greet(&host, tcp, from)).await {
+            match tokio::time::timeout(HANDSHAKE, greet(&host, tcp, from, &complaints)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => log!(Info, "mesh", "caller from {from} turned away: {error}"),
                 Err(_) => log!(
@@ -66,6 +67,32 @@ pub(crate) async fn accept(listener: TcpListener, host: Arc<Host>) {
             }
         });
         pending.add(from.ip(), handshake.abort_handle());
+    }
+}
+
+/// Warnings that strangers can cause; so many a minute, so that they can't fill the disk with them.
+struct Throttle(Mutex<(Instant, u32)>);
+
+const COMPLAINTS_PER_MINUTE: u32 = 20;
+
+impl Default for Throttle {
+    fn default() -> Throttle {
+        Throttle(Mutex::new((Instant::now(), 0)))
+    }
+}
+
+impl Throttle {
+    fn say(&self, text: std::fmt::Arguments<'_>) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.0.elapsed() > Duration::from_secs(60) {
+            *state = (Instant::now(), 0);
+        }
+        state.1 = state.1.saturating_add(1);
+        match state.1 {
+            1..COMPLAINTS_PER_MINUTE => log!(Warn, "mesh", "{text}"),
+            COMPLAINTS_PER_MINUTE => log!(Warn, "mesh", "{text}; no more of this for a minute"),
+            _ => {}
+        }
     }
 }
 
@@ -95,7 +122,7 @@ impl Drop for Pending {
     }
 }
 
-async fn greet(host: &Host, tcp: TcpStream, from: SocketAddr) -> Result<(), WireError> {
+async fn greet(host: &Host, tcp: TcpStream, from: SocketAddr, complaints: &Throttle) -> Result<(), WireError> {
     tcp.set_nodelay(true)?;
     let mut stream = Stream::Server(TlsAcceptor::from(host.tls.server.clone()).accept(tcp).await?);
     match wire::read_preamble(&mut stream, host.version).await {
@@ -128,7 +155,7 @@ async fn greet(host: &Host, tcp: TcpStream, from: SocketAddr) -> Result<(), Wire
                     Ok(())
                 }
                 Err(why) => {
-                    log!(Warn, "mesh", "{from} may not join: {why:?}");
+                    complaints.say(format_args!("{from} may not join: {why:?}"));
                     refuse(host, stream, why).await
                 }
             }

@@ -96,7 +96,7 @@ impl Connection {
         let id = info.id;
         let (queue, queued) = mpsc::unbounded_channel();
         let fill = Arc::new(Fill::default());
-        let signs = Arc::new(Signs { heard: AtomicU64::new(now().0), stalled: AtomicBool::new(false) });
+        let signs = Arc::new(Signs { heard: AtomicU64::new(now().0), stalled: AtomicBool::new(true) });
         let (closing, closed) = watch::channel(None);
         let (from, to) = tokio::io::split(stream);
         tokio::spawn(write_all(to, first, queued, fill.clone()));
@@ -114,6 +114,7 @@ impl Connection {
             if let Some(after) = after {
                 let _ = after.await;
             }
+            reader.listens();
             reader.run(info).await;
             drop(done);
         });
@@ -275,6 +276,12 @@ impl Reader {
         }
     }
 
+    /// From now on silence is the peer's.
+    fn listens(&self) {
+        self.signs.heard.store(now().0, Ordering::Relaxed);
+        self.signs.stalled.store(false, Ordering::Relaxed);
+    }
+
     fn broken(&self, error: &WireError) -> Option<DownWhy> {
         log!(Warn, "mesh", "node {} broke the protocol ({error}); its connection is closed", self.id);
         Some(DownWhy::BrokenRules)
@@ -293,8 +300,7 @@ impl Reader {
             why = closing(&mut self.closed) => Some(why),
             sent = self.events.send(event) => sent.is_err().then_some(DownWhy::Closed),
         };
-        self.signs.heard.store(now().0, Ordering::Relaxed);
-        self.signs.stalled.store(false, Ordering::Relaxed);
+        self.listens();
         ended
     }
 
