@@ -1,5 +1,6 @@
 //! Two processes joined as a keeper would join them: board, offers and bells go through an abstract socket.
 
+use pulc_hal::HalError;
 use pulc_hal::board::{Board, Sleep, Woken};
 use pulc_hal::device::shm::{Arena, Shm, ShmConfig};
 use pulc_hal::device::{Device, Frame, Peer, PeerFault, SendError, Sink};
@@ -206,4 +207,36 @@ fn a_peer_killed_in_the_middle_leaves_us_unharmed_and_our_pool_whole() {
     assert_eq!(end.send(&[1; 4000]), Err(SendError::Again));
     end.device.close_peer(end.to);
     assert_eq!(end.send(&[1; 4000]), Err(SendError::PeerGone));
+}
+
+#[test]
+fn without_descriptors_left_a_channel_is_refused_and_works_later() {
+    if std::env::var(PEER).is_err() {
+        // In a process of its own: the limit counts for all of it.
+        let status = Command::new(std::env::current_exe().unwrap())
+            .args(["shm_processes::without_descriptors_left_a_channel_is_refused_and_works_later", "--exact"])
+            .env(PEER, "alone")
+            .status()
+            .unwrap();
+        assert!(status.success());
+        return;
+    }
+    let (board, _fd) = Board::create(2).unwrap();
+    let mut end = End::new(board, 0);
+    let mut taken = Vec::new();
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let low = rustix::process::Rlimit { current: Some(64), maximum: limit.maximum };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, low).unwrap();
+    while let Ok(fd) = std::fs::File::open("/dev/null") {
+        taken.push(fd);
+    }
+    // One free descriptor makes the channel, but not the copies that go with it; none makes nothing.
+    for free in [0, 1, 2] {
+        let refused = end.device.open(1).unwrap_err();
+        assert!(matches!(refused, HalError::System { .. }), "with {free} descriptors: {refused}");
+        assert!(end.device.peer(1).is_none(), "a refused channel must leave nothing behind");
+        taken.pop();
+    }
+    taken.clear();
+    assert!(end.device.open(1).is_ok());
 }

@@ -11,7 +11,7 @@
 mod arena;
 mod config;
 #[cfg(test)]
-mod hostile;
+mod hostile_tests;
 mod layout;
 mod pair;
 mod pool;
