@@ -150,12 +150,12 @@ impl Link {
         if self.closed {
             return None;
         }
-        let due_now = (0..self.rails.len()).any(|index| self.control_due(index));
+        let due_now = self.retry_at.is_none() && (0..self.rails.len()).any(|index| self.control_due(index));
         if due_now {
             return Some(Nanos(0));
         }
         let rails = self.rails.iter().map(|rail| rail.probe_at);
-        rails.chain([self.loss_at, self.arrivals.ack_at, self.trim_at]).flatten().min()
+        rails.chain([self.loss_at, self.arrivals.ack_at, self.trim_at, self.retry_at]).flatten().min()
     }
 
     /// Lets timers act; what they produce leaves with the next `transmit_runs` (which calls this itself). Calling early or
@@ -189,7 +189,7 @@ impl Link {
         let rail = &mut self.rails[index];
         let waits = rail.in_flight_bytes > 0 || rail.health == Health::Suspended || waits_for_window;
         if !waits || rail.health == Health::Down {
-            rail.probe_at = None;
+            rail.rest();
             return;
         }
         rail.silent(now);

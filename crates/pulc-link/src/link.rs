@@ -89,6 +89,8 @@ pub struct Link {
     pub(crate) overtaken_max: u64,
     pub(crate) loss_at: Option<Nanos>,
     pub(crate) trim_at: Option<Nanos>,
+    /// The outlet was full: when to offer it the rest again.
+    pub(crate) retry_at: Option<Nanos>,
     /// Where frames are encrypted; empty without encryption.
     pub(crate) scratch: Vec<u8>,
     // What arrives.
@@ -121,6 +123,7 @@ impl Link {
             overtaken_max: 3,
             loss_at: None,
             trim_at: None,
+            retry_at: None,
             scratch: Vec::new(),
             replay: Replay::new(),
             arrivals: Arrivals::new(config.window_bytes),

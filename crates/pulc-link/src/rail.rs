@@ -112,9 +112,15 @@ impl RailState {
     /// A packet has left on this rail.
     pub fn sent(&mut self, now: Nanos, bytes: usize) {
         self.in_flight_bytes += bytes;
-        if self.silent_probes == 0 {
+        // While the rail is silent, sending more must not put the next probe off.
+        if self.silent_probes == 0 || self.probe_at.is_none() {
             self.probe_at = Some(now + self.patience(Nanos(0)));
         }
+    }
+
+    /// Nothing is under way: there is no silence to measure.
+    pub fn rest(&mut self) {
+        (self.probe_at, self.silent_probes) = (None, 0);
     }
 
     /// Something on this rail was answered: it lives. `waits`: there is still something under way on it.
@@ -247,6 +253,17 @@ mod tests {
         assert!(gaps.windows(2).all(|pair| pair[0] <= pair[1]));
         assert!(gaps[10..13].iter().all(|&gap| gap == PROBE_MAX));
         assert!(gaps[80..].iter().all(|&gap| gap == PROBE_CEILING));
+    }
+
+    #[test]
+    fn a_rail_that_rested_has_a_timer_again_with_the_next_frame() {
+        let mut rail = RailState::new(Health::Up, Nanos(0));
+        rail.sent(Nanos(0), 100);
+        rail.silent(Nanos::from_ms(2));
+        rail.rest();
+        assert_eq!(rail.probe_at, None);
+        rail.sent(Nanos::from_ms(3), 100);
+        assert_eq!(rail.probe_at, Some(Nanos::from_ms(3) + FIRST_PROBE));
     }
 
     #[test]

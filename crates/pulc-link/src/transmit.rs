@@ -14,6 +14,8 @@ use pulc_base::clock::Nanos;
 /// Most frames and bytes in one run: what one system call with UDP segmentation takes.
 const RUN_FRAMES_MAX: usize = 64;
 const RUN_BYTES_MAX: usize = 65_507;
+/// When an outlet was full it is offered the rest after this, or earlier if the owner comes by.
+const RETRY_AFTER: Nanos = Nanos::from_us(200);
 
 /// Packets that leave together.
 struct Run {
@@ -62,25 +64,32 @@ impl Link {
             return 0;
         }
         self.tick(now);
+        let (frames, full) = self.emit_until_full(now, outlet, frames_max);
+        self.retry_at = full.then_some(now + RETRY_AFTER);
+        self.watch_closed_window(now);
+        frames
+    }
+
+    /// Frames taken, and whether the outlet refused one.
+    fn emit_until_full(&mut self, now: Nanos, outlet: &mut impl Outlet, frames_max: usize) -> (usize, bool) {
         let mut frames = 0;
         while frames < frames_max
             && let Some(run) = self.next_run(frames_max - frames)
         {
             if self.send_run(now, &run, outlet).is_err() {
-                return frames;
+                return (frames, true);
             }
             frames += run.count;
         }
         for index in 0..self.rails.len() {
             if frames < frames_max && self.control_due(index) {
                 if self.send_control(now, index, outlet).is_err() {
-                    return frames;
+                    return (frames, true);
                 }
                 frames += 1;
             }
         }
-        self.watch_closed_window(now);
-        frames
+        (frames, false)
     }
 
     /// The next packets to leave and the rail for them, as many as may go together.

@@ -51,7 +51,7 @@ fn the_device_conforms() {
 #[test]
 fn a_run_arrives_as_the_frames_it_was_made_of() {
     let (mut one, to_two, mut two, to_one) = pair();
-    for (segment, len) in [(100usize, 100usize), (100, 1000), (1472, 1472 * 50 + 3), (16_000, 16_000 * 3 + 1)] {
+    for (segment, len) in [(100usize, 100usize), (100, 1000), (1472, 1472 * 50 + 3), (8_000, 8_000 * 9 + 1)] {
         let run: Vec<u8> = (0..len).map(|byte| (byte * 7 % 251) as u8).collect();
         one.send_run(to_two, &[&run], segment).expect("an idle socket takes a run");
         one.flush();

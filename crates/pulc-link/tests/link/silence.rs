@@ -3,7 +3,7 @@
 use crate::rig::{Rig, config};
 use pulc_base::clock::Nanos;
 use pulc_hal::device::sim::Path;
-use pulc_link::LinkError;
+use pulc_link::{Full, LinkError, Outlet, Rail};
 
 const HOUR: Nanos = Nanos::from_ms(3_600_000);
 
@@ -59,6 +59,32 @@ fn a_full_link_pushes_back_and_goes_on() {
     assert!((100..=262).contains(&taken), "{taken} packets of 1000 bytes in 256 KiB");
     assert_eq!(rig.ends[0].link.send(Nanos(0), [&[0; 1472], &[]]), Err(LinkError::TooLong { len: 1472, max: 1408 }));
     assert_eq!(rig.ends[0].link.unacknowledged(), taken);
+}
+
+/// An outlet that takes so many runs and no more.
+struct Narrow(usize);
+
+impl Outlet for Narrow {
+    fn send_run(&mut self, _rail: Rail, _pieces: &[&[u8]], _segment: usize) -> Result<(), Full> {
+        self.0 = self.0.checked_sub(1).ok_or(Full)?;
+        Ok(())
+    }
+}
+
+#[test]
+fn what_a_full_device_refused_is_offered_again_soon_and_nothing_is_skipped() {
+    let mut rig = Rig::new(12, Path::PERFECT, config(1));
+    let link = &mut rig.ends[0].link;
+    for len in [100, 200, 300] {
+        link.send(Nanos(0), [&vec![0; len], &[]]).expect("room");
+    }
+    // Growing frames share no run: three runs.
+    assert_eq!(link.transmit_runs(Nanos(0), &mut Narrow(1)), 1);
+    let retry = link.deadline().expect("the rest wants to be offered again");
+    assert!(retry > Nanos(0) && retry < Nanos::from_ms(1), "{retry:?}");
+    assert_eq!(link.transmit_runs(retry, &mut Narrow(5)), 2);
+    assert_eq!(link.transmit_runs(retry, &mut Narrow(5)), 0);
+    assert!(link.deadline().expect("three packets are under way") > Nanos::from_ms(1));
 }
 
 #[test]
