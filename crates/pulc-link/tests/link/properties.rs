@@ -4,6 +4,7 @@ use crate::rig::{Rig, config};
 use proptest::prelude::*;
 use pulc_base::clock::Nanos;
 use pulc_hal::device::sim::Path;
+use pulc_link::Rail;
 
 fn any_path() -> impl Strategy<Value = Path> {
     (0..=300u32, 0..=200u32, 0..=100u32, 1..2_000_000u64, 0..3_000_000u64).prop_map(
@@ -56,6 +57,35 @@ proptest! {
             let until = rig.net.now() + Nanos::from_us(pause_us);
             rig.ends[end].paused_until = until;
             rig.run_until(until + Nanos::from_us(pause_us / 4));
+        }
+        rig.finish();
+    }
+
+    #[test]
+    fn rails_that_die_heal_and_are_taken_away_at_any_time_lose_nothing(
+        seed: u64,
+        path in any_path(),
+        rails in 1..=3u8,
+        script in prop::collection::vec((0..4u8, 0..3u8, 0..2usize, 1..20_000u64), 1..25),
+        there in 1..1500u64,
+        back in 1..1500u64,
+    ) {
+        let mut rig = Rig::new(seed, path, config(rails));
+        (rig.ends[0].to_send, rig.ends[1].to_send) = (there, back);
+        for (what, rail, end, then_us) in script {
+            let (rail, now) = (rail % rails, rig.net.now());
+            match what {
+                0 => rig.set_rail(rail.into(), Path { dead: true, ..path }),
+                1 => rig.set_rail(rail.into(), path),
+                2 => rig.ends[end].link.rail_down(now, Rail(rail)),
+                _ => rig.ends[end].link.rail_up(now, Rail(rail)),
+            }
+            rig.run_until(now + Nanos::from_us(then_us));
+        }
+        for rail in 0..rails {
+            let now = rig.net.now();
+            rig.set_rail(rail.into(), path);
+            rig.ends.iter_mut().for_each(|end| end.link.rail_up(now, Rail(rail)));
         }
         rig.finish();
     }
