@@ -112,6 +112,9 @@ pub(crate) async fn read_first<T: for<'a> Deserialize<'a>>(
     pulc_base::boot::decode(&body).map_err(|_| WireError::Malformed { len })
 }
 
+/// Buffer that an idle connection keeps.
+const KEEP_BYTES: usize = 64 << 10;
+
 /// Takes a stream of bytes apart into frames.
 pub(crate) struct FrameReader {
     buffer: Vec<u8>,
@@ -130,6 +133,8 @@ impl FrameReader {
         if self.start == self.buffer.len() {
             self.buffer.clear();
             self.start = 0;
+            // One large message must not hold its memory for ever.
+            self.buffer.shrink_to(KEEP_BYTES);
         } else if self.start > self.buffer.len() / 2 {
             self.buffer.drain(..self.start);
             self.start = 0;
