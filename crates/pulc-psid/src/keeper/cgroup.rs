@@ -41,6 +41,13 @@ impl Cgroup {
     }
 }
 
+/// A group that never got a process (a launch that was stopped) goes with its owner; a used one is gone by then.
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.path);
+    }
+}
+
 impl AsFd for Cgroup {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
@@ -54,7 +61,8 @@ pub fn clear(name: &str) -> bool {
     std::fs::remove_dir(&path).is_ok() || !path.exists()
 }
 
-/// Where this process lives: the mount of cgroup version 2 and the path in it.
+/// Where this process lives: the mount of cgroup version 2 and the path in it. `PULC_NO_CGROUP` in the environment acts as
+/// if there were none, so that the other way can be tested and used where groups are watched by somebody else.
 fn own_directory() -> Option<PathBuf> {
     if std::env::var_os("PULC_NO_CGROUP").is_some() {
         return None;
