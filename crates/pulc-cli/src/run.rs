@@ -16,7 +16,7 @@ pub struct Args {
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     ranks: u32,
     /// Number of nodes; without a daemon: of nodes of a local cluster on this machine
-    #[arg(short = 'N', long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(short = 'N', long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     nodes: Option<u32>,
     /// Put the rank before each line of output
     #[arg(short, long)]
@@ -40,6 +40,9 @@ pub struct Args {
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<OsString>,
 }
+
+/// Nodes of a local cluster: each one is a daemon with its own keys in this process.
+const LOCAL_NODES_MAX: u32 = 64;
 
 /// Milliseconds of `90`, `1.5s`, `15m`, `2h`.
 fn parse_time_ms(text: &str) -> Result<u64, String> {
@@ -104,6 +107,11 @@ fn fail(why: &str, code: u8) -> ExitCode {
 fn connect(alone: bool, nodes: u32) -> Result<Client, String> {
     if !alone && let Some(client) = daemon::connect().map_err(|error| format!("the daemon does not answer: {error}"))? {
         return Ok(client);
+    }
+    if nodes > LOCAL_NODES_MAX {
+        return Err(format!(
+            "a local cluster has at most {LOCAL_NODES_MAX} nodes; start daemons with `pulc up` for more"
+        ));
     }
     let stream = pulc_psid::embedded::start(nodes, c"/proc/self/exe".to_owned()).map_err(|error| error.to_string())?;
     Client::new(stream).map_err(|error| format!("the embedded psid does not answer: {error}"))

@@ -6,9 +6,10 @@ use pulc_control::{ClientSender, Request, StopKind, Stream};
 use pulc_hal::os::signals::{SIGHUP, SIGINT, SignalFd};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Where output goes. Keeps frames of other ranks back while one is in the middle of a long line; their number is bounded
 /// by the credit of their nodes.
@@ -167,6 +168,11 @@ pub fn feed_input(sender: ClientSender) -> InputCredit {
         let stdin = stdin.as_fd();
         let mut buffer = vec![0; 16 << 10];
         while let Some(allowed) = shared.wait() {
+            if in_background(stdin) {
+                // Reading would stop us: wait until the user brings us to the foreground.
+                std::thread::sleep(Duration::from_millis(200));
+                continue;
+            }
             let room = buffer.len().min(allowed as usize);
             let request = match rustix::io::read(stdin, &mut buffer[..room]) {
                 Err(rustix::io::Errno::INTR) => continue,
@@ -187,6 +193,12 @@ pub fn feed_input(sender: ClientSender) -> InputCredit {
         }
     });
     credit
+}
+
+/// Whether `stdin` is a terminal that belongs to somebody else at the moment.
+fn in_background(stdin: BorrowedFd<'_>) -> bool {
+    rustix::termios::isatty(stdin)
+        && rustix::termios::tcgetpgrp(stdin).is_ok_and(|foreground| foreground != rustix::process::getpgrp())
 }
 
 /// The signal that stopped us, 0 while there is none.

@@ -80,6 +80,23 @@ fn what_ranks_leave_behind_ends_with_the_job() {
 }
 
 #[test]
+fn a_rank_that_forks_without_end_is_ended() {
+    // Each process starts its successor and ends, so nobody is to be found for long. Bounded, should all else fail.
+    let body = "test $1 -gt 0 && (setsid sh -c \"$BODY\" sh $(($1-1)) &)";
+    for without_cgroup in [false, true] {
+        let tag = tag();
+        let start = "sh -c \"$BODY\" sh 3000; sleep 0.3; exit 4";
+        let mut command = command(&tag, &["-n", "1", "--kill-delay", "0.2", "sh", "-c", start]);
+        command.env("BODY", body);
+        if without_cgroup {
+            command.env("PULC_NO_CGROUP", "1");
+        }
+        let ended = Job::of(&mut command, tag.clone()).finish();
+        assert_eq!(ended.code(), 4, "{}", ended.stderr);
+    }
+}
+
+#[test]
 fn a_timeout_ends_the_job_with_124() {
     let ended = Job::start(&["-n", "2", "--timeout", "0.5", "sleep", "1000"]).finish();
     assert_eq!(ended.code(), 124);

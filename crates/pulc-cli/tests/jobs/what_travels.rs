@@ -102,9 +102,9 @@ fn too_few_descriptors_are_an_error_and_not_a_hang() {
 #[test]
 fn descriptors_of_the_caller_do_not_leak_into_ranks() {
     let pulc = env!("CARGO_BIN_EXE_pulc");
-    let shell = format!("exec 7</dev/null; exec {pulc} run --alone sh -c 'ls /proc/$$/fd | tr \"\\n\" \" \"'");
+    let shell = format!("exec 7</dev/null; exec {pulc} run --alone ls /proc/self/fd");
     let output = std::process::Command::new("sh").args(["-c", &shell]).output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "0 1 2 ");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "0\n1\n2\n3\n", "3 is the directory that ls reads");
 }
 
 #[test]

@@ -308,7 +308,7 @@ impl Room {
     fn client_closed(&mut self, id: ClientId, error: &FrameError) {
         if !matches!(error, FrameError::Closed | FrameError::Io(_)) {
             self.reply(id, Reply::Refused { why: error.to_string() });
-            log!(Warn, "psid", "a client was cut off: {error}");
+            log!(Info, "psid", "a client was cut off: {error}");
         }
         if let Some(job) = self.clients.remove(&id).and_then(|client| client.job) {
             self.origin_client_gone(job);

@@ -50,6 +50,9 @@ impl Room {
     }
 
     pub(super) fn ask_kill(&mut self, client: ClientId, job: JobId, kind: StopKind) {
+        if self.queries.contains_key(&job) {
+            return self.reply(client, Reply::Refused { why: format!("job {job} is being stopped already") });
+        }
         let found = self.kill(job, kind, self.me);
         let waiting = if found { BTreeSet::new() } else { self.others() };
         for node in &waiting {

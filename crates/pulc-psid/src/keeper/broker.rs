@@ -211,9 +211,17 @@ impl Broker {
         let socket = self.conns[index].as_ref().map(|conn| Rc::clone(&conn.socket)).ok_or("it is gone")?;
         let mut fds = vec![self.boot.as_fd(), self.board_fd.as_fd()];
         fds.extend(rails.iter().map(AsFd::as_fd));
-        socket
-            .send(&boot::encode(&welcome), &fds)
-            .map_err(|error| format!("its welcome could not be sent: {error}"))?;
+        let failed = |error: io::Error| format!("its welcome could not be sent: {error}");
+        match socket.send(&boot::encode(&welcome), &fds) {
+            Ok(()) => {}
+            // Too many descriptors of this user are in flight: it waits at the head of the queue.
+            Err(error) if must_wait(&error) => {
+                let fds =
+                    fds.iter().map(|fd| fd.try_clone_to_owned()).collect::<io::Result<Vec<_>>>().map_err(failed)?;
+                self.seats[local].queue.push_front(Parcel { bytes: boot::encode(&welcome), fds });
+            }
+            Err(error) => return Err(failed(error)),
+        }
         for (rank, how) in self.ended.clone() {
             self.post(local, &ToRank::Gone { rank, how }, Vec::new());
         }
