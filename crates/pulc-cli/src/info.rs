@@ -14,8 +14,14 @@ pub struct Args {
 }
 
 /// The tables of all floors, from the ground up.
-fn tables() -> [(&'static str, &'static [&'static Param]); 3] {
-    [("shm", pulc_hal::device::shm::PARAMS), ("link", pulc_link::PARAMS), ("mesh", pulc_psid::mesh::PARAMS)]
+fn tables() -> [(&'static str, &'static [&'static Param]); 5] {
+    [
+        ("shm", pulc_hal::device::shm::PARAMS),
+        ("link", pulc_link::PARAMS),
+        ("handler", pulc_handler::params::PARAMS),
+        ("port", pulc::params::PARAMS),
+        ("mesh", pulc_psid::mesh::PARAMS),
+    ]
 }
 
 pub fn run(args: &Args) -> ExitCode {
