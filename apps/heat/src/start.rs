@@ -91,8 +91,8 @@ fn spots(x: f64, y: f64, aspect: f64) -> f64 {
 /// The word PULC in strokes of round pen, centred at the origin. Each letter stands in a box 0.56 wide and 1 high.
 fn letters(x: f64, y: f64, aspect: f64) -> f64 {
     /// Left edges, closer behind the open side of the L.
-    const LEFT: [f64; 4] = [0.0, 0.95, 1.93, 2.72];
-    const WORD: f64 = 2.72 + 0.56;
+    const LEFT: [f64; 4] = [0.0, 0.95, 1.93, 2.83];
+    const WORD: f64 = 2.83 + 0.56;
     const PEN: f64 = 0.095;
     // Height of a letter so that the word fills the plate with a margin.
     let height = (0.62f64).min(aspect * 0.84 / WORD);

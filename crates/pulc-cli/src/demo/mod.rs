@@ -67,18 +67,16 @@ fn demo(args: &Args) -> Result<(), String> {
     std::fs::create_dir_all(&out).map_err(|error| format!("cannot make the folder {}: {error}", out.display()))?;
     let png = out.join("heat.png");
     let stages = [
-        Stage { title: "one process, alone", ranks: 1, nodes: 0 },
-        Stage { title: "all cores of one node", ranks, nodes: 1 },
-        Stage { title: "two nodes of a local cluster", ranks, nodes: 2 },
+        Stage { name: "alone", title: "one process, alone", ranks: 1, nodes: 0 },
+        Stage { name: "one node", title: "all cores of one node", ranks, nodes: 1 },
+        Stage { name: "two nodes", title: "two nodes of a local cluster", ranks, nodes: 2 },
     ];
     let mut screen = Screen::new(Terminal::find(TerminalSize::Auto), plate.grid);
     screen.line(&screen.bold("PULC: ordinary machines as one parallel computer"));
     let Plate { grid: Grid { rows, columns }, steps } = plate;
-    screen.line(&format!(
-        "Heat spreads on a plate of {columns} x {rows} cells, {steps} steps. Neighbours exchange edges in every step,"
-    ));
-    screen
-        .line("every 20 steps the whole plate is gathered and drawn. Each run must give the same field, bit for bit.");
+    screen.line(&format!("Heat spreads on a plate of {columns} x {rows} cells, {steps} steps. Neighbours exchange"));
+    screen.line("their edges in each step; every 20 steps the whole plate is gathered and drawn.");
+    screen.line("Each run must give the same field, bit for bit.");
     screen.line("");
     let mut reports: Vec<Report> = Vec::new();
     for (index, stage) in stages.iter().enumerate() {
@@ -95,8 +93,10 @@ fn demo(args: &Args) -> Result<(), String> {
     }
     screen.line(&format!("picture      {}", png.display()));
     screen.line("");
-    screen.line("Next: your own picture   pulc run -n 2 -- pulc heat --image photo.png --png out.png");
-    screen.line("      your own program   pulc run -n 4 -- ./program");
+    // As it was typed, so that the lines can be copied.
+    let pulc = std::env::args().next().unwrap_or_else(|| "pulc".into());
+    screen.line(&format!("next         {pulc} run -n 2 -- {pulc} heat --image photo.png --png out.png"));
+    screen.line(&format!("             {pulc} run -n 4 -- ./your-program"));
     Ok(())
 }
 

@@ -9,6 +9,8 @@ use std::process::{Command, Stdio};
 
 /// How one run is started.
 pub struct Stage {
+    /// In the table.
+    pub name: &'static str,
     pub title: &'static str,
     pub ranks: u32,
     /// 0: without the launcher.

@@ -8,15 +8,15 @@ use pulc_heat::verify::MODE_ERROR_MAX;
 /// The table, heading first.
 pub fn table(stages: &[Stage], reports: &[Report], screen: &Screen) -> Vec<String> {
     let heading = format!(
-        "{:<30} {:>5} {:>9} {:>9} {:>10}  {:>18} {:>18}",
+        "{:<10}{:>5} {:>9} {:>9} {:>10}  {:>15} {:>15}",
         "", "ranks", "time", "speed-up", "efficiency", "shared memory", "network"
     );
     let serial = reports.first().map_or(f64::NAN, |report| report.seconds);
     let row = |(stage, report): (&Stage, &Report)| {
         let gain = serial / report.seconds;
         format!(
-            "{:<30} {:>5} {:>7.2} s {:>9.2} {:>8.0} %  {:>18} {:>18}",
-            stage.title,
+            "{:<10}{:>5} {:>7.2} s {:>9.2} {:>8.0} %  {:>15} {:>15}",
+            stage.name,
             report.ranks,
             report.seconds,
             gain,
@@ -25,7 +25,9 @@ pub fn table(stages: &[Stage], reports: &[Report], screen: &Screen) -> Vec<Strin
             moved(report, "udp")
         )
     };
-    std::iter::once(screen.bold(&heading)).chain(stages.iter().zip(reports).map(row)).collect()
+    let caption = format!("{:>79}", "(messages / bytes that all ranks sent)");
+    let rows = stages.iter().zip(reports).map(row);
+    std::iter::once(screen.bold(&heading)).chain(rows).chain(std::iter::once(caption)).collect()
 }
 
 /// "messages / bytes" of one device.
