@@ -222,3 +222,23 @@ fn down_ends_the_jobs_first() {
     cluster.host(0).pulc(&["down"]).expect_success();
     cluster.expect_nothing_left();
 }
+
+#[test]
+fn a_program_on_ports_computes_the_same_across_hosts_as_alone() {
+    let Some(cluster) = cluster("a_program_on_ports_computes_the_same_across_hosts_as_alone", 2) else { return };
+    cluster.start();
+    let heat = [PULC, "heat", "--size", "96", "--steps", "200"];
+    let field = |ranks: &str, nodes: &str| {
+        let arguments = [&["run", "-n", ranks, "--nodes", nodes, "--"][..], &heat[..]].concat();
+        let finished = cluster.host(1).pulc(&arguments).expect_success();
+        let said = [finished.stdout.as_str(), &finished.stderr].concat();
+        let line = said.lines().find(|line| line.starts_with("field ")).map(str::to_owned);
+        (line.unwrap_or_else(|| panic!("no field in {said:?}")), said)
+    };
+    let (alone, _) = field("1", "1");
+    let (across, said) = field("4", "2");
+    assert_eq!(alone, across);
+    assert!(said.contains("udp: "), "nothing went over the network: {said}");
+    cluster.host(0).pulc(&["down", "--all"]).expect_success();
+    cluster.expect_nothing_left();
+}
