@@ -158,7 +158,7 @@ impl Canvas {
             self.before.extend_from_slice(pixels);
             self.drawn = lines + 1;
         }
-        let _ = write!(out, "{status}\x1b[K\x1b[?2026l\n");
+        let _ = writeln!(out, "{status}\x1b[K\x1b[?2026l");
     }
 
     fn draw_line(&self, at: usize, upper: &[u8], lower: &[u8], again: bool, out: &mut String) {

@@ -30,14 +30,14 @@ pub struct Verification {
 impl Verification {
     /// What failed, in words.
     pub fn failure(&self) -> Option<String> {
-        // Negated comparisons: a NaN fails.
-        if let Some(error) = self.mode_error.filter(|error| !(*error <= MODE_ERROR_MAX)) {
+        // A NaN fails.
+        if let Some(error) = self.mode_error.filter(|error| error.is_nan() || *error > MODE_ERROR_MAX) {
             return Some(format!(
                 "the slowest mode is off its exact decay by {error:.3e}, allowed are {MODE_ERROR_MAX:e}"
             ));
         }
         match (self.sum_drift, self.sum_drift_max) {
-            (Some(drift), Some(max)) if !(drift <= max) => {
+            (Some(drift), Some(max)) if drift.is_nan() || drift > max => {
                 Some(format!("the sum of an insulated plate changed by {drift:.3e}, rounding explains {max:.3e}"))
             }
             _ => None,
