@@ -535,7 +535,9 @@ impl Engine {
         if rank == self.floor.me || peer.end().is_some() || peer.ending.is_some() {
             return;
         }
-        let until = if matches!(peer.route, Route::Net(_)) { clock::now() + NET_GRACE } else { Nanos(0) };
+        // What it sent may be under way even if this process never answered.
+        let is_remote = self.boot.tasks[rank.0 as usize].node != self.node.0;
+        let until = if is_remote { clock::now() + NET_GRACE } else { Nanos(0) };
         peer.ending = Some((end, until));
         self.ending.push(rank);
     }
@@ -565,14 +567,11 @@ impl Engine {
     }
 
     fn close(&mut self, rank: Rank, end: End, hand: &mut Hand<'_>) {
-        match self.floor.peers[rank.0 as usize].route {
-            Route::Shm(peer) => self.shm.device.close_peer(peer),
-            Route::Net(link) => {
-                if let Some(net) = &mut self.net {
-                    net.close(link);
-                }
-            }
-            _ => {}
+        if let Route::Shm(peer) = self.floor.peers[rank.0 as usize].route {
+            self.shm.device.close_peer(peer);
+        }
+        if let Some(net) = &mut self.net {
+            net.close(rank);
         }
         self.floor.gone(rank, end, hand);
     }

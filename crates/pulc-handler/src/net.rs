@@ -187,9 +187,10 @@ impl Net {
         self.links.iter().all(|side| side.link.unacknowledged() == 0)
     }
 
-    /// The rank is gone: frees what its link held.
-    pub fn close(&mut self, link: u32) {
-        let side = &mut self.links[link as usize];
+    /// The rank is gone: frees what its link held, if it had one.
+    pub fn close(&mut self, rank: Rank) {
+        let index = self.link_of[rank.0 as usize] as usize;
+        let Some(side) = self.links.get_mut(index) else { return };
         side.link.close();
         for (rail, peer) in self.rails.iter_mut().zip(&side.peers) {
             rail.device.close_peer(*peer);

@@ -176,7 +176,7 @@ impl Process {
             && guard.engine.try_whole(dst, proto, 0, header, body)? == Outcome::Sent
         {
             if dst == self.rank {
-                self.tell_own_threads(&guard);
+                self.tell_others(&guard);
             }
             return Ok(());
         }
@@ -201,7 +201,7 @@ impl Process {
             (waited, guard) = self.wait(guard, hand, None, Watch::Always, |engine, _| sending.step(engine));
         }
         if dst == self.rank {
-            self.tell_own_threads(&guard);
+            self.tell_others(&guard);
         }
         match waited {
             Waited::Ready(result) => result,
@@ -224,7 +224,7 @@ impl Process {
             }
         });
         if dst == self.rank {
-            self.tell_own_threads(&guard);
+            self.tell_others(&guard);
         }
         match waited {
             Waited::Ready(result) => result,
@@ -248,8 +248,9 @@ impl Process {
         loop {
             let shared = &mut *guard;
             let frames = shared.engine.progress(hand);
-            if frames > 0 && shared.followers > 0 {
-                self.tell_followers();
+            // A lone frame that landed in this thread's own buffer concerns nobody else.
+            if frames > 1 || (frames == 1 && hand.landed.is_none()) {
+                self.tell_others(shared);
             }
             if frames > 0 || ask || watch == Watch::Always {
                 if let Some(result) = ready(&mut shared.engine, hand) {
@@ -295,7 +296,7 @@ impl Process {
             };
             if deadline.is_some_and(|deadline| now >= deadline) {
                 // What arrived in the last moment counts.
-                guard.engine.progress(hand);
+                self.poll(&mut guard, hand);
                 let result = ready(&mut guard.engine, hand);
                 self.leave(&guard);
                 return (result.map_or(Waited::Timeout, Waited::Ready), guard);
@@ -307,7 +308,7 @@ impl Process {
     pub fn poll(&self, guard: &mut Guard<'_>, hand: &mut Hand<'_>) {
         guard.engine.look_at_all();
         if guard.engine.progress(hand) > 0 {
-            self.leave(guard);
+            self.tell_others(guard);
         }
     }
 
@@ -329,6 +330,9 @@ impl Process {
         let shared = &mut *guard;
         shared.engine.look_at_all();
         let frames = shared.engine.progress(hand);
+        if frames > 0 {
+            self.tell_others(shared);
+        }
         if let Some(result) = ready(&mut shared.engine, hand) {
             slot.cancel();
             return (guard, Some(result));
@@ -380,21 +384,23 @@ impl Process {
         guard
     }
 
-    /// A thread stops waiting: another one that follows takes its place on the doorbell.
+    /// A thread stops waiting: if nobody is on the doorbell, one of those that follow takes its place there.
     #[inline]
     fn leave(&self, guard: &Guard<'_>) {
-        if guard.followers > 0 {
+        if guard.followers > 0 && !guard.sleeper {
             self.tell_followers();
-        }
-        if guard.sleeper {
-            self.wake_sleeper();
         }
     }
 
-    /// A message to this very process was delivered; threads that sleep may wait for it.
+    /// Something was delivered that threads which sleep may wait for.
     #[inline]
-    fn tell_own_threads(&self, guard: &Guard<'_>) {
-        self.leave(guard);
+    fn tell_others(&self, shared: &Shared) {
+        if shared.followers > 0 {
+            self.tell_followers();
+        }
+        if shared.sleeper {
+            self.wake_sleeper();
+        }
     }
 
     #[cold]

@@ -202,11 +202,11 @@ impl PortTable {
                 outbox.post(src, Proto::PORT, &Header { port: *number, kind: Kind::Found, tag }.encode(), &[]);
             }
             None => {
-                // An asker that gave up and asks again replaces its old question.
-                self.lookups.retain(|(rank, wanted, _)| *rank != src || *wanted != name);
-                if self.lookups.len() < LOOKUPS_MAX {
-                    self.lookups.push((src, name, tag));
+                // Those who gave up long ago make room for those who ask now.
+                if self.lookups.len() >= LOOKUPS_MAX {
+                    self.lookups.remove(0);
                 }
+                self.lookups.push((src, name, tag));
             }
         }
     }

@@ -61,6 +61,12 @@ fn what_a_rank_of_another_node_sent_before_it_ended_is_received_and_then_peer_go
 }
 
 #[test]
+fn two_threads_that_ask_for_one_name_are_both_answered_when_it_is_opened() {
+    Job::on_one_node("silent_receiver", 2).succeeds();
+    Job::on_nodes("silent_receiver", &[1, 1]).succeeds();
+}
+
+#[test]
 fn sends_to_and_receives_from_a_killed_rank_return_peer_gone() {
     let keeper = Keeper::start(Job::on_one_node("killed", 3));
     keeper.hear(0);

@@ -19,6 +19,7 @@ pub fn play(scene: &str) {
         "all_to_all" => stage.all_to_all(),
         "slow_receiver" => stage.slow_receiver(),
         "last_words" => stage.last_words(),
+        "silent_receiver" => stage.silent_receiver(),
         "killed" => stage.killed(),
         "unknown_port" => stage.unknown_port(),
         "give_up" => stage.give_up(),
@@ -165,6 +166,28 @@ impl Stage {
         assert!(matches!(error, Error::PeerGone { rank: Rank(0), .. }), "{error}");
         let error = select(&[&self.port], Some(HANG)).unwrap_err();
         assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+    }
+
+    /// As `last_words`, but the one that ends has never been spoken to by the other one but for its name.
+    fn silent_receiver(&self) {
+        if self.me.0 == 0 {
+            // Two threads ask for the same name at once; both are answered when it is opened.
+            std::thread::scope(|scope| {
+                for tag in 0..2 {
+                    scope.spawn(move || {
+                        self.port.send(&Address::new(Rank(1), "late"), tag, &pattern(tag, 3000)).unwrap()
+                    });
+                }
+            });
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        let late = self.pulc.open_port("late").unwrap();
+        let mut tags = [0; 2].map(|_| late.recv_timeout(From::Any, Match::Any, &mut [0; 3000], HANG).unwrap().tag);
+        tags.sort_unstable();
+        assert_eq!(tags, [0, 1]);
+        let error = late.recv_timeout(From::Any, Match::Any, &mut [], HANG).unwrap_err();
+        assert!(matches!(error, Error::PeerGone { rank: Rank(0), .. }), "{error}");
     }
 
     fn killed(&self) {
