@@ -5,7 +5,7 @@ use pulc_base::{JobId, Rank};
 use pulc_hal::device::udp::Udp;
 use pulc_hal::device::{Device, Frame, Peer, PeerFault, SendError, Sink};
 use pulc_link::{Config, Full, Link, LinkKeys, Outlet, Rail, credit_share};
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
 /// Only against hanging for ever.
 const HANG: Nanos = Nanos::from_ms(60_000);
@@ -62,10 +62,9 @@ fn packet_of(number: u64, len: usize) -> Vec<u8> {
     (0..len).map(|at| (number as usize * 31 + at) as u8).collect()
 }
 
-fn pair(encrypt: bool) -> [End; 2] {
-    let mut udps = [0, 1].map(|_| {
-        Udp::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback exists")).expect("a fresh socket is usable")
-    });
+fn pair(loopback: IpAddr, encrypt: bool) -> [End; 2] {
+    let mut udps = [0, 1]
+        .map(|_| Udp::new(UdpSocket::bind((loopback, 0)).expect("loopback exists")).expect("a fresh socket is usable"));
     let addresses = [udps[0].local_address(), udps[1].local_address()];
     let peers = [udps[0].open(addresses[1]), udps[1].open(addresses[0])];
     let mut side = 0;
@@ -89,8 +88,20 @@ impl End {
 
 #[test]
 fn megabytes_in_both_directions_arrive_as_sent_over_real_sockets() {
+    both_directions(Ipv4Addr::LOCALHOST.into());
+}
+
+#[test]
+fn ipv6_carries_the_same() {
+    if UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
+        return pulc_testkit::skipped("ipv6_carries_the_same", "this machine has no ::1");
+    }
+    both_directions(Ipv6Addr::LOCALHOST.into());
+}
+
+fn both_directions(loopback: IpAddr) {
     for encrypt in [false, true] {
-        let mut ends = pair(encrypt);
+        let mut ends = pair(loopback, encrypt);
         let start = now();
         let (packets, mut sent) = (4000, [0u64; 2]);
         while ends.iter().any(|end| end.taken.next < packets || end.taken.link.unacknowledged() > 0) {
@@ -113,7 +124,7 @@ fn megabytes_in_both_directions_arrive_as_sent_over_real_sockets() {
 
 #[test]
 fn frames_of_a_stranger_who_spoofs_the_ranks_are_refused() {
-    let mut ends = pair(false);
+    let mut ends = pair(Ipv4Addr::LOCALHOST.into(), false);
     let address = ends[1].udp.local_address();
     // A link of the right ranks and the wrong key, behind the address that the receiver expects.
     let keys = LinkKeys::derive(&[4; 32], JobId(3), Rank(0), Rank(1));
