@@ -2,30 +2,25 @@
 //! blocks or waits. Sending tries once and says `Again`; progress takes what has arrived and pushes what waits.
 
 use crate::attach::Joined;
-use crate::broker::{Broker, Heard};
+use crate::broker::Broker;
 use crate::dispatch::Floor;
-use crate::error::{End, Error, SendFault};
+use crate::error::{End, Error};
 use crate::net::Net;
 use crate::params::Limits;
 use crate::peers::{PeerState, Route};
-use crate::switch::{Hand, Handlers, Outbox, Post, ReceiveHandler, TransferId};
-use crate::wire::{FREE, FRONT_MAX, HEAD_BYTES, Head, Kind, MESSAGE_COST, TOTAL_BYTES};
-use pulc_base::boot::{Boot, ToRank};
-use pulc_base::clock::{self, Nanos};
+use crate::switch::{Hand, Handlers, Outbox, ReceiveHandler};
+use crate::wire::FRONT_MAX;
+use pulc_base::boot::Boot;
+use pulc_base::clock::Nanos;
 use pulc_base::metrics::{DeviceCounters, LinkCounters};
 use pulc_base::{NodeIndex, Proto, Rank};
 use pulc_hal::board::Board;
 use pulc_hal::device::shm::{Shm, ShmConfig};
-use pulc_hal::device::{Device, Frame, Peer, PeerFault, SendError, Sink};
+use pulc_hal::device::{Device, Peer, SendError};
 use pulc_hal::error::HalError;
 use pulc_hal::os::bell::Bell;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-
-/// Frames taken from a device in one go.
-const POLL_BUDGET: usize = 64;
-/// How long after a remote rank's end its last packets may still be under way.
-const NET_GRACE: Nanos = Nanos::from_ms(200);
 
 /// Messages by device, as the interfaces see them.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
@@ -61,27 +56,27 @@ pub struct Engine {
     pub(crate) board: Arc<Board>,
     pub(crate) my_slot: u32,
     pub(crate) bell: Option<Arc<Bell>>,
-    broker: Option<Broker>,
-    boot: Arc<Boot>,
-    node: NodeIndex,
-    own_tally: Tally,
-    whole_max: usize,
+    pub(crate) broker: Option<Broker>,
+    pub(crate) boot: Arc<Boot>,
+    pub(crate) node: NodeIndex,
+    pub(crate) own_tally: Tally,
+    pub(crate) whole_max: usize,
     /// Ranks that have ended and may still have frames in their rings.
-    ending: Vec<Rank>,
+    pub(crate) ending: Vec<Rank>,
     /// What went wrong last while a channel was made.
-    failure: Option<HalError>,
+    pub(crate) failure: Option<HalError>,
 }
 
 /// The device for ranks of this node and who is who on it.
 pub(crate) struct ShmSide {
     pub device: Shm,
-    short_max: usize,
-    frame_max: usize,
+    pub(crate) short_max: usize,
+    pub(crate) frame_max: usize,
     /// By [`Peer`].
-    rank_of: Vec<Rank>,
+    pub(crate) rank_of: Vec<Rank>,
     /// By slot.
-    local: Vec<Rank>,
-    tally: Tally,
+    pub(crate) local: Vec<Rank>,
+    pub(crate) tally: Tally,
 }
 
 impl Engine {
@@ -220,364 +215,6 @@ impl Engine {
         }
     }
 
-    // ---- sending -------------------------------------------------------------------------------------------------------
-
-    /// Sends a message that fits one frame, if credit and device have room. `flags` may hold [`FREE`].
-    #[inline]
-    pub(crate) fn try_whole(
-        &mut self,
-        dst: Rank,
-        proto: Proto,
-        flags: u8,
-        header: &[u8],
-        body: &[u8],
-    ) -> Result<Outcome, SendFault> {
-        let Some(peer) = self.floor.peers.get_mut(dst.0 as usize) else { return Err(SendFault::NoSuchRank(dst)) };
-        let cost = if flags & FREE == 0 { body.len() as u64 + MESSAGE_COST } else { 0 };
-        if peer.credit < cost {
-            return Ok(Outcome::Again);
-        }
-        let Route::Shm(to) = peer.route else { return self.whole_elsewhere(dst, proto, flags, header, body, cost) };
-        let mut front = [0; FRONT_MAX];
-        let head = Head { proto: proto.0, kind: Kind::Whole, header_len: header.len() as u8, flags, id: 0, total: 0 };
-        let len = head.write(header, &mut front);
-        match self.shm.send(to, [&front[..len], body]) {
-            Ok(()) => {
-                peer.credit -= cost;
-                self.shm.tally.messages_sent += 1;
-                self.shm.tally.bytes_sent += body.len() as u64;
-                Ok(Outcome::Sent)
-            }
-            Err(error) => self.device_error(dst, error),
-        }
-    }
-
-    fn whole_elsewhere(
-        &mut self,
-        dst: Rank,
-        proto: Proto,
-        flags: u8,
-        header: &[u8],
-        body: &[u8],
-        cost: u64,
-    ) -> Result<Outcome, SendFault> {
-        let head = Head { proto: proto.0, kind: Kind::Whole, header_len: header.len() as u8, flags, id: 0, total: 0 };
-        let outcome = self.send_frame(dst, head, header, body)?;
-        if outcome == Outcome::Sent {
-            let peer = &mut self.floor.peers[dst.0 as usize];
-            peer.credit = peer.credit.saturating_sub(cost);
-            self.count_sent(dst, body.len());
-        }
-        Ok(outcome)
-    }
-
-    /// Puts on the wire what the links have ready.
-    pub(crate) fn push_net(&mut self) {
-        if let Some(net) = &mut self.net {
-            net.push();
-        }
-    }
-
-    /// The next progress looks at every device in any case.
-    pub(crate) fn look_at_all(&mut self) {
-        if let Some(net) = &mut self.net {
-            net.look_next();
-        }
-    }
-
-    /// Longest body that may be sent in one frame without asking, whoever it goes to.
-    #[inline]
-    pub(crate) fn whole_max(&self) -> usize {
-        self.whole_max
-    }
-
-    /// Longest body that fits one frame to `dst` beside a header of `header_len` bytes.
-    pub(crate) fn body_max(&mut self, dst: Rank, header_len: usize) -> Result<usize, SendFault> {
-        let frame_max = match self.route(dst)? {
-            // Whole pages, so that the parts of an aligned message stay aligned.
-            Route::Shm(_) => {
-                let room = self.shm.frame_max.saturating_sub(HEAD_BYTES + TOTAL_BYTES + header_len);
-                return Ok(if room > 4096 { room & !4095 } else { room });
-            }
-            Route::Net(link) => self.net.as_ref().map_or(0, |net| net.packet_max(link)),
-            _ => usize::MAX,
-        };
-        Ok(frame_max.saturating_sub(HEAD_BYTES + TOTAL_BYTES + header_len))
-    }
-
-    /// Sends any frame; the head says what it is.
-    pub(crate) fn send_frame(
-        &mut self,
-        dst: Rank,
-        head: Head,
-        header: &[u8],
-        body: &[u8],
-    ) -> Result<Outcome, SendFault> {
-        let mut front = [0; FRONT_MAX];
-        let len = head.write(header, &mut front);
-        let parts = [&front[..len], body];
-        match self.route(dst)? {
-            Route::Own => {
-                let frame = parts.concat();
-                self.floor.private(dst, &frame, &mut Hand::empty());
-                Ok(Outcome::Sent)
-            }
-            Route::Shm(to) => match self.shm.send(to, parts) {
-                Ok(()) => Ok(Outcome::Sent),
-                Err(error) => self.device_error(dst, error),
-            },
-            Route::Net(link) => match self.net.as_mut().map(|net| net.send(link, parts)) {
-                Some(Ok(())) => {
-                    // Parts are pushed by the bunch.
-                    if head.kind != Kind::Next {
-                        self.push_net();
-                    }
-                    Ok(Outcome::Sent)
-                }
-                Some(Err(error)) => self.device_error(dst, error),
-                None => Err(SendFault::NoChannel(dst)),
-            },
-            Route::Gone(end) => Err(SendFault::PeerGone(dst, end)),
-            Route::Unopened => Err(SendFault::NoChannel(dst)),
-        }
-    }
-
-    #[cold]
-    fn device_error(&mut self, dst: Rank, error: SendError) -> Result<Outcome, SendFault> {
-        match error {
-            SendError::Again => Ok(Outcome::Again),
-            SendError::TooLong { len, max } => Err(SendFault::TooLong { len, max }),
-            SendError::PeerGone | SendError::Unsupported => {
-                let end = self.end_of(dst).unwrap_or(End::BrokenRules("its channel is closed"));
-                Err(SendFault::PeerGone(dst, end))
-            }
-        }
-    }
-
-    pub(crate) fn count_sent(&mut self, dst: Rank, bytes: usize) {
-        let tally = match self.floor.peers[dst.0 as usize].route {
-            Route::Own => &mut self.own_tally,
-            Route::Net(_) => match &mut self.net {
-                Some(net) => &mut net.tally,
-                None => return,
-            },
-            _ => &mut self.shm.tally,
-        };
-        tally.messages_sent += 1;
-        tally.bytes_sent += bytes as u64;
-        if dst == self.floor.me {
-            tally.messages_received += 1;
-            tally.bytes_received += bytes as u64;
-        }
-    }
-
-    /// Makes the channel to a rank if there is none, so that what is posted to it can go.
-    pub fn connect(&mut self, dst: Rank) -> Result<(), SendFault> {
-        self.route(dst).map(|_| ())
-    }
-
-    /// The way to a rank, made now if there is none.
-    fn route(&mut self, dst: Rank) -> Result<Route, SendFault> {
-        let peer = self.floor.peers.get(dst.0 as usize).ok_or(SendFault::NoSuchRank(dst))?;
-        if peer.route != Route::Unopened {
-            return Ok(peer.route);
-        }
-        self.open(dst)
-    }
-
-    #[cold]
-    fn open(&mut self, dst: Rank) -> Result<Route, SendFault> {
-        let route = if self.boot.tasks[dst.0 as usize].node == self.node.0 {
-            let slot = self.shm.local.iter().position(|rank| *rank == dst).ok_or(SendFault::NoSuchRank(dst))? as u32;
-            match self.shm.device.open(slot) {
-                Ok((peer, offer)) => {
-                    self.shm.name(peer, dst);
-                    if let Some(broker) = &mut self.broker {
-                        broker.pass(dst, offer.what, offer.fds);
-                    }
-                    Route::Shm(peer)
-                }
-                Err(error) => {
-                    self.failure = Some(error);
-                    return Err(SendFault::NoChannel(dst));
-                }
-            }
-        } else {
-            let net = self.net.as_mut().ok_or(SendFault::NoChannel(dst))?;
-            Route::Net(net.link_to(dst).ok_or(SendFault::NoChannel(dst))?)
-        };
-        self.floor.peers[dst.0 as usize].route = route;
-        Ok(route)
-    }
-
-    // ---- progress ------------------------------------------------------------------------------------------------------
-
-    /// Takes what has arrived on every device and pushes what waits; returns the number of frames taken. What belongs to the
-    /// receive in `hand` lands there.
-    #[inline]
-    pub fn progress(&mut self, hand: &mut Hand<'_>) -> usize {
-        let mut sink = ShmSink { floor: &mut self.floor, rank_of: &self.shm.rank_of, hand, messages: 0, bytes: 0 };
-        let mut frames = self.shm.device.poll(&mut sink, POLL_BUDGET);
-        let (messages, bytes) = (sink.messages, sink.bytes);
-        self.shm.tally.messages_received += messages;
-        self.shm.tally.bytes_received += bytes;
-        if let Some(net) = &mut self.net {
-            frames += net.progress(&mut self.floor, hand);
-        }
-        let shm_is_empty = frames == 0;
-        if !self.floor.outbox.posts.is_empty() {
-            self.push_outbox();
-        }
-        if let Some(broker) = &self.broker
-            && broker.has_news(self.board.slot(self.my_slot).broker_waiting())
-        {
-            frames += self.hear_broker(hand);
-        }
-        if !self.ending.is_empty() || !self.floor.broken.is_empty() {
-            frames += self.finish_ended(shm_is_empty, hand);
-        }
-        frames
-    }
-
-    /// Whether messages of the engine itself wait for room.
-    pub(crate) fn has_posts(&self) -> bool {
-        !self.floor.outbox.posts.is_empty()
-    }
-
-    #[cold]
-    fn push_outbox(&mut self) {
-        for _ in 0..self.floor.outbox.posts.len() {
-            let Some(post) = self.floor.outbox.posts.pop_front() else { return };
-            // A channel that cannot be made now may be made later; to those that are gone nothing goes.
-            if matches!(self.push(&post), Ok(Outcome::Again) | Err(SendFault::NoChannel(_))) {
-                self.floor.outbox.posts.push_back(post);
-            }
-        }
-    }
-
-    /// Sends one message of the engine or a handler.
-    fn push(&mut self, post: &Post) -> Result<Outcome, SendFault> {
-        let control = |kind, id| Head { proto: Proto::CONTROL.0, kind, header_len: 0, flags: FREE, id, total: 0 };
-        match post {
-            Post::Message { dst, proto, header, body } => {
-                let header_len = header.len() as u8;
-                let head = Head { proto: proto.0, kind: Kind::Whole, header_len, flags: FREE, id: 0, total: 0 };
-                self.send_frame(*dst, head, header, body)
-            }
-            Post::Grant(TransferId { src, id }) => {
-                let outcome = self.send_frame(*src, control(Kind::Grant, *id), &[], &[])?;
-                let list = &mut self.floor.peers[src.0 as usize].incoming;
-                if let (Outcome::Sent, Some(incoming)) = (outcome, list.iter_mut().find(|incoming| incoming.id == *id))
-                {
-                    incoming.granted = true;
-                }
-                Ok(outcome)
-            }
-            Post::Credit { dst, units } => self.send_frame(*dst, control(Kind::Credit, *units), &[], &[]),
-            Post::Withdraw { dst, id } => self.send_frame(*dst, control(Kind::Withdraw, *id), &[], &[]),
-        }
-    }
-
-    /// Reads everything the keeper has written.
-    #[cold]
-    fn hear_broker(&mut self, hand: &mut Hand<'_>) -> usize {
-        let written = self.board.slot(self.my_slot).broker_waiting();
-        let mut heard = 0;
-        loop {
-            let Some(broker) = &mut self.broker else { return heard };
-            broker.flush();
-            broker.open_reserve();
-            match broker.next() {
-                Heard::Message(ToRank::Passed { from, what }, fds) => self.accept(from, &what, fds),
-                Heard::Message(ToRank::Gone { rank, how }, _) => self.rank_ended(rank, End::Gone(how)),
-                Heard::Message(ToRank::Welcome { .. } | ToRank::Refused { .. }, _) => {}
-                Heard::Nothing => {
-                    broker.refill();
-                    broker.caught_up(written);
-                    return heard;
-                }
-                Heard::Closed => {
-                    self.broker = None;
-                    for rank in (0..self.size()).map(Rank) {
-                        self.rank_ended(rank, End::KeeperGone);
-                    }
-                    return heard + 1 + self.finish_ended(true, hand);
-                }
-            }
-            heard += 1;
-        }
-    }
-
-    fn accept(&mut self, from: Rank, what: &[u8], fds: Vec<OwnedFd>) {
-        let Some(slot) = self.shm.local.iter().position(|rank| *rank == from) else { return };
-        match self.shm.device.accept(slot as u32, what, fds) {
-            Ok((peer, answer)) => {
-                self.shm.name(peer, from);
-                let state = &mut self.floor.peers[from.0 as usize];
-                if state.route == Route::Unopened {
-                    state.route = Route::Shm(peer);
-                }
-                if let (Some(offer), Some(broker)) = (answer, &mut self.broker) {
-                    broker.pass(from, offer.what, offer.fds);
-                }
-            }
-            Err(error) => {
-                pulc_base::log!(Warn, "handler", "the channel offered by rank {from} is refused: {error}");
-                self.failure = Some(error);
-                self.rank_ended(from, End::BrokenRules("its channel was refused"));
-            }
-        }
-    }
-
-    /// A rank has ended; what it sent before is still to be received.
-    fn rank_ended(&mut self, rank: Rank, end: End) {
-        let Some(peer) = self.floor.peers.get_mut(rank.0 as usize) else { return };
-        if rank == self.floor.me || peer.end().is_some() || peer.ending.is_some() {
-            return;
-        }
-        // What it sent may be under way even if this process never answered.
-        let is_remote = self.boot.tasks[rank.0 as usize].node != self.node.0;
-        let until = if is_remote { clock::now() + NET_GRACE } else { Nanos(0) };
-        peer.ending = Some((end, until));
-        self.ending.push(rank);
-    }
-
-    /// Closes those that have ended and whose last frames have been received, and those that broke the rules; returns how
-    /// many.
-    #[cold]
-    fn finish_ended(&mut self, shm_is_empty: bool, hand: &mut Hand<'_>) -> usize {
-        let mut closed = self.floor.broken.len();
-        for (rank, end) in std::mem::take(&mut self.floor.broken) {
-            pulc_base::log!(Warn, "handler", "nothing more is taken from rank {rank}: {end}");
-            self.close(rank, end, hand);
-        }
-        let mut still = Vec::new();
-        for rank in std::mem::take(&mut self.ending) {
-            match self.floor.peers[rank.0 as usize].ending {
-                Some((end, until)) if shm_is_empty && (until == Nanos(0) || clock::now() >= until) => {
-                    self.close(rank, end, hand);
-                    closed += 1;
-                }
-                Some(_) => still.push(rank),
-                None => {}
-            }
-        }
-        self.ending = still;
-        closed
-    }
-
-    fn close(&mut self, rank: Rank, end: End, hand: &mut Hand<'_>) {
-        if let Route::Shm(peer) = self.floor.peers[rank.0 as usize].route {
-            self.shm.device.close_peer(peer);
-        }
-        if let Some(net) = &mut self.net {
-            net.close(rank);
-        }
-        self.floor.gone(rank, end, hand);
-    }
-
-    // ---- for waiting ---------------------------------------------------------------------------------------------------
-
     /// Descriptors that become readable when something has arrived, beside the doorbell.
     pub(crate) fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
         let net = self.net.iter().flat_map(Net::wait_fds);
@@ -607,7 +244,7 @@ impl Engine {
 
 impl ShmSide {
     #[inline]
-    fn send(&mut self, to: Peer, parts: [&[u8]; 2]) -> Result<(), SendError> {
+    pub(crate) fn send(&mut self, to: Peer, parts: [&[u8]; 2]) -> Result<(), SendError> {
         if parts[0].len() + parts[1].len() <= self.short_max {
             self.device.send_short(to, parts)
         } else {
@@ -615,35 +252,11 @@ impl ShmSide {
         }
     }
 
-    fn name(&mut self, peer: Peer, rank: Rank) {
+    pub(crate) fn name(&mut self, peer: Peer, rank: Rank) {
         let index = peer.0 as usize;
         if self.rank_of.len() <= index {
             self.rank_of.resize(index + 1, rank);
         }
         self.rank_of[index] = rank;
-    }
-}
-
-/// Where the shm device puts its frames.
-struct ShmSink<'a, 'h> {
-    floor: &'a mut Floor,
-    rank_of: &'a [Rank],
-    hand: &'a mut Hand<'h>,
-    messages: u64,
-    bytes: u64,
-}
-
-impl Sink for ShmSink<'_, '_> {
-    #[inline]
-    fn frame(&mut self, from: Peer, frame: Frame<'_>) {
-        let Some(&src) = self.rank_of.get(from.0 as usize) else { return };
-        self.messages += 1;
-        self.bytes += self.floor.frame(src, frame, self.hand) as u64;
-    }
-
-    fn peer_failed(&mut self, from: Peer, why: PeerFault) {
-        if let Some(&src) = self.rank_of.get(from.0 as usize) {
-            self.floor.broken.push((src, End::Broken(why)));
-        }
     }
 }

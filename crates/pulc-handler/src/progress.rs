@@ -1,0 +1,210 @@
+//! Progress: takes what has arrived on every device, pushes what waits, listens to the keeper, and ends ranks that are gone.
+//! Called by `process` between polls, with the engine locked; never blocks.
+
+use crate::broker::Heard;
+use crate::dispatch::Floor;
+use crate::engine::{Engine, Outcome};
+use crate::error::{End, SendFault};
+use crate::peers::Route;
+use crate::switch::{Hand, Post, TransferId};
+use crate::wire::{FREE, Head, Kind};
+use pulc_base::boot::ToRank;
+use pulc_base::clock::{self, Nanos};
+use pulc_base::{Proto, Rank};
+use pulc_hal::device::{Device, Frame, Peer, PeerFault, Sink};
+use std::os::fd::OwnedFd;
+
+/// Frames taken from a device in one go.
+const POLL_BUDGET: usize = 64;
+/// How long after a remote rank's end its last packets may still be under way.
+const NET_GRACE: Nanos = Nanos::from_ms(200);
+
+impl Engine {
+    /// Takes what has arrived on every device and pushes what waits; returns the number of frames taken. What belongs to the
+    /// receive in `hand` lands there.
+    #[inline]
+    pub fn progress(&mut self, hand: &mut Hand<'_>) -> usize {
+        let mut sink = ShmSink { floor: &mut self.floor, rank_of: &self.shm.rank_of, hand, messages: 0, bytes: 0 };
+        let mut frames = self.shm.device.poll(&mut sink, POLL_BUDGET);
+        let (messages, bytes) = (sink.messages, sink.bytes);
+        self.shm.tally.messages_received += messages;
+        self.shm.tally.bytes_received += bytes;
+        if let Some(net) = &mut self.net {
+            frames += net.progress(&mut self.floor, hand);
+        }
+        let shm_is_empty = frames == 0;
+        if !self.floor.outbox.posts.is_empty() {
+            self.push_outbox();
+        }
+        if let Some(broker) = &self.broker
+            && broker.has_news(self.board.slot(self.my_slot).broker_waiting())
+        {
+            frames += self.hear_broker(hand);
+        }
+        if !self.ending.is_empty() || !self.floor.broken.is_empty() {
+            frames += self.finish_ended(shm_is_empty, hand);
+        }
+        frames
+    }
+
+    /// Whether messages of the engine itself wait for room.
+    pub(crate) fn has_posts(&self) -> bool {
+        !self.floor.outbox.posts.is_empty()
+    }
+
+    #[cold]
+    fn push_outbox(&mut self) {
+        for _ in 0..self.floor.outbox.posts.len() {
+            let Some(post) = self.floor.outbox.posts.pop_front() else { return };
+            // A channel that cannot be made now may be made later; to those that are gone nothing goes.
+            if matches!(self.push(&post), Ok(Outcome::Again) | Err(SendFault::NoChannel(_))) {
+                self.floor.outbox.posts.push_back(post);
+            }
+        }
+    }
+
+    /// Sends one message of the engine or a handler.
+    fn push(&mut self, post: &Post) -> Result<Outcome, SendFault> {
+        let control = |kind, id| Head { proto: Proto::CONTROL.0, kind, header_len: 0, flags: FREE, id, total: 0 };
+        match post {
+            Post::Message { dst, proto, header, body } => {
+                let header_len = header.len() as u8;
+                let head = Head { proto: proto.0, kind: Kind::Whole, header_len, flags: FREE, id: 0, total: 0 };
+                self.send_frame(*dst, head, header, body)
+            }
+            Post::Grant(TransferId { src, id }) => {
+                let outcome = self.send_frame(*src, control(Kind::Grant, *id), &[], &[])?;
+                let list = &mut self.floor.peers[src.0 as usize].incoming;
+                if let (Outcome::Sent, Some(incoming)) = (outcome, list.iter_mut().find(|incoming| incoming.id == *id))
+                {
+                    incoming.granted = true;
+                }
+                Ok(outcome)
+            }
+            Post::Credit { dst, units } => self.send_frame(*dst, control(Kind::Credit, *units), &[], &[]),
+            Post::Withdraw { dst, id } => self.send_frame(*dst, control(Kind::Withdraw, *id), &[], &[]),
+        }
+    }
+
+    /// Reads everything the keeper has written.
+    #[cold]
+    pub(crate) fn hear_broker(&mut self, hand: &mut Hand<'_>) -> usize {
+        let written = self.board.slot(self.my_slot).broker_waiting();
+        let mut heard = 0;
+        loop {
+            let Some(broker) = &mut self.broker else { return heard };
+            broker.flush();
+            broker.open_reserve();
+            match broker.next() {
+                Heard::Message(ToRank::Passed { from, what }, fds) => self.accept(from, &what, fds),
+                Heard::Message(ToRank::Gone { rank, how }, _) => self.rank_ended(rank, End::Gone(how)),
+                Heard::Message(ToRank::Welcome { .. } | ToRank::Refused { .. }, _) => {}
+                Heard::Nothing => {
+                    broker.refill();
+                    broker.caught_up(written);
+                    return heard;
+                }
+                Heard::Closed => {
+                    self.broker = None;
+                    for rank in (0..self.size()).map(Rank) {
+                        self.rank_ended(rank, End::KeeperGone);
+                    }
+                    return heard + 1 + self.finish_ended(true, hand);
+                }
+            }
+            heard += 1;
+        }
+    }
+
+    fn accept(&mut self, from: Rank, what: &[u8], fds: Vec<OwnedFd>) {
+        let Some(slot) = self.shm.local.iter().position(|rank| *rank == from) else { return };
+        match self.shm.device.accept(slot as u32, what, fds) {
+            Ok((peer, answer)) => {
+                self.shm.name(peer, from);
+                let state = &mut self.floor.peers[from.0 as usize];
+                if state.route == Route::Unopened {
+                    state.route = Route::Shm(peer);
+                }
+                if let (Some(offer), Some(broker)) = (answer, &mut self.broker) {
+                    broker.pass(from, offer.what, offer.fds);
+                }
+            }
+            Err(error) => {
+                pulc_base::log!(Warn, "handler", "the channel offered by rank {from} is refused: {error}");
+                self.failure = Some(error);
+                self.rank_ended(from, End::BrokenRules("its channel was refused"));
+            }
+        }
+    }
+
+    /// A rank has ended; what it sent before is still to be received.
+    fn rank_ended(&mut self, rank: Rank, end: End) {
+        let Some(peer) = self.floor.peers.get_mut(rank.0 as usize) else { return };
+        if rank == self.floor.me || peer.end().is_some() || peer.ending.is_some() {
+            return;
+        }
+        // What it sent may be under way even if this process never answered.
+        let is_remote = self.boot.tasks[rank.0 as usize].node != self.node.0;
+        let until = if is_remote { clock::now() + NET_GRACE } else { Nanos(0) };
+        peer.ending = Some((end, until));
+        self.ending.push(rank);
+    }
+
+    /// Closes those that have ended and whose last frames have been received, and those that broke the rules; returns how
+    /// many.
+    #[cold]
+    fn finish_ended(&mut self, shm_is_empty: bool, hand: &mut Hand<'_>) -> usize {
+        let mut closed = self.floor.broken.len();
+        for (rank, end) in std::mem::take(&mut self.floor.broken) {
+            pulc_base::log!(Warn, "handler", "nothing more is taken from rank {rank}: {end}");
+            self.close(rank, end, hand);
+        }
+        let mut still = Vec::new();
+        for rank in std::mem::take(&mut self.ending) {
+            match self.floor.peers[rank.0 as usize].ending {
+                Some((end, until)) if shm_is_empty && (until == Nanos(0) || clock::now() >= until) => {
+                    self.close(rank, end, hand);
+                    closed += 1;
+                }
+                Some(_) => still.push(rank),
+                None => {}
+            }
+        }
+        self.ending = still;
+        closed
+    }
+
+    fn close(&mut self, rank: Rank, end: End, hand: &mut Hand<'_>) {
+        if let Route::Shm(peer) = self.floor.peers[rank.0 as usize].route {
+            self.shm.device.close_peer(peer);
+        }
+        if let Some(net) = &mut self.net {
+            net.close(rank);
+        }
+        self.floor.gone(rank, end, hand);
+    }
+}
+
+/// Where the shm device puts its frames.
+struct ShmSink<'a, 'h> {
+    floor: &'a mut Floor,
+    rank_of: &'a [Rank],
+    hand: &'a mut Hand<'h>,
+    messages: u64,
+    bytes: u64,
+}
+
+impl Sink for ShmSink<'_, '_> {
+    #[inline]
+    fn frame(&mut self, from: Peer, frame: Frame<'_>) {
+        let Some(&src) = self.rank_of.get(from.0 as usize) else { return };
+        self.messages += 1;
+        self.bytes += self.floor.frame(src, frame, self.hand) as u64;
+    }
+
+    fn peer_failed(&mut self, from: Peer, why: PeerFault) {
+        if let Some(&src) = self.rank_of.get(from.0 as usize) {
+            self.floor.broken.push((src, End::Broken(why)));
+        }
+    }
+}
