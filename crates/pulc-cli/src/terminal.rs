@@ -201,6 +201,9 @@ fn in_background(stdin: BorrowedFd<'_>) -> bool {
         && rustix::termios::tcgetpgrp(stdin).is_ok_and(|foreground| foreground != rustix::process::getpgrp())
 }
 
+/// How long the second signal waits for an orderly end.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
 /// The signal that stopped us, 0 while there is none.
 #[derive(Clone)]
 pub struct Stopped(Arc<AtomicI32>);
@@ -232,6 +235,11 @@ pub fn watch_signals(signals: SignalFd, sender: ClientSender) -> Stopped {
             }
             if sender.send(&Request::Stop(kind)).is_err() {
                 break;
+            }
+            if !first {
+                // Should a reader of our output stall, nobody waits for it: psid or the keepers see us go and clear up.
+                std::thread::sleep(AT_ONCE);
+                std::process::exit(128 + seen.signal().unwrap_or(signal));
             }
         }
     });

@@ -142,6 +142,20 @@ fn a_second_interrupt_kills_at_once() {
 }
 
 #[test]
+fn a_second_interrupt_ends_pulc_run_even_if_nobody_reads_its_output() {
+    let tag = tag();
+    let mut child = command(&tag, &["-n", "2", "sh", "-c", "while :; do echo y; done"]).spawn().unwrap();
+    // Held open and never read.
+    let (_stdout, _stderr) = (child.stdout.take(), child.stderr.take());
+    let mut job = Job { child, ..Job::of(&mut std::process::Command::new("true"), tag) };
+    job.wait_for_ranks(2);
+    job.signal(Signal::INT);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    job.signal(Signal::INT);
+    assert_eq!(job.finish().code(), 130);
+}
+
+#[test]
 fn sigterm_and_hang_up_end_the_job_too() {
     for (signal, code) in [(Signal::TERM, 143), (Signal::HUP, 129)] {
         let mut job = Job::start(&["-n", "2", "sleep", "1000"]);

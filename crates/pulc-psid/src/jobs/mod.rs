@@ -166,7 +166,11 @@ impl Room {
             Event::Shutdown(done) => {
                 self.shutdown = Some(done);
                 let jobs: Vec<JobId> = self.origin.keys().copied().collect();
-                jobs.into_iter().for_each(|job| self.end_job(job, StopKind::AtOnce, 143, "psid was taken down"));
+                for job in jobs {
+                    self.end_job(job, StopKind::AtOnce, 143, "psid was taken down");
+                    // A client that does not read must not keep the daemon.
+                    self.discard_output(job);
+                }
                 let jobs: Vec<JobId> = self.local.keys().copied().collect();
                 jobs.into_iter().for_each(|job| self.stop_local(job, StopKind::AtOnce));
             }

@@ -30,6 +30,8 @@ pub struct OriginJob {
     launched: bool,
     nodes_started: usize,
     stopping: bool,
+    /// Output is thrown away: nobody reads it, or the daemon goes down.
+    discards: bool,
     result: Option<Ended>,
 }
 
@@ -119,6 +121,7 @@ impl Room {
             launched: false,
             nodes_started: 0,
             stopping: false,
+            discards: false,
             result: None,
         };
         self.origin.insert(id, job);
@@ -181,13 +184,15 @@ impl Room {
                     self.reply(client, Reply::InputCredit { bytes: INPUT_WINDOW });
                 }
             }
-            JobBody::Output { rank, stream, more, bytes } if own.contains(&rank.0) => match job.client {
-                Some(client) => {
-                    node.outstanding = node.outstanding.saturating_add(bytes.len() as u32);
-                    self.reply(client, Reply::Output { node: index as u32, rank, stream, more, bytes });
+            JobBody::Output { rank, stream, more, bytes } if own.contains(&rank.0) => {
+                match job.client.filter(|_| !job.discards) {
+                    Some(client) => {
+                        node.outstanding = node.outstanding.saturating_add(bytes.len() as u32);
+                        self.reply(client, Reply::Output { node: index as u32, rank, stream, more, bytes });
+                    }
+                    None => self.send(from, id, JobBody::Credit { bytes: bytes.len() as u32 }),
                 }
-                None => self.send(from, id, JobBody::Credit { bytes: bytes.len() as u32 }),
-            },
+            }
             JobBody::InputCredit { bytes } if own.contains(&0) => {
                 job.client.into_iter().for_each(|client| self.reply(client, Reply::InputCredit { bytes }));
             }
@@ -303,14 +308,22 @@ impl Room {
 
     /// Nobody reads its output any more: the job ends, and what it still prints is thrown away.
     pub(super) fn origin_client_gone(&mut self, id: JobId) {
+        if let Some(job) = self.origin.get_mut(&id) {
+            job.client = None;
+        }
+        self.discard_output(id);
+        self.end_job(id, StopKind::Gently, CODE_STOPPED, "the client is gone");
+    }
+
+    /// From now on nothing waits for the client to read.
+    pub(super) fn discard_output(&mut self, id: JobId) {
         let Some(job) = self.origin.get_mut(&id) else { return };
-        job.client = None;
+        job.discards = true;
         let owed: Vec<(NodeId, u32)> =
             job.nodes.iter_mut().map(|node| (node.id, std::mem::take(&mut node.outstanding))).collect();
         for (node, bytes) in owed {
             self.send(node, id, JobBody::Credit { bytes });
         }
-        self.end_job(id, StopKind::Gently, CODE_STOPPED, "the client is gone");
     }
 
     pub(super) fn origin_node_down(&mut self, node: NodeId, why: &str) {
