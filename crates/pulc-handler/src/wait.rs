@@ -11,8 +11,8 @@ use pulc_hal::os::cpu;
 const POLLS_BARE: u32 = 500;
 /// Polls between two looks at the clock.
 const POLLS_PER_LOOK: u32 = 64;
-/// Polls before the core is given away where another rank of this node runs too: very likely it is the one waited for.
-const POLLS_SHARED: u32 = 2;
+/// Polls until the core is given away where another rank of this node runs too: very likely it is the one waited for.
+const POLLS_SHARED: u32 = 1;
 /// And where strangers run.
 const POLLS_FOREIGN: u32 = 200;
 /// A yield that took longer let somebody else run; an empty one takes a third of this.
