@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Shortest time between two pictures: smooth to the eye, cheap for the processor.
-const PICTURE_INTERVAL: Duration = Duration::from_millis(70);
+const PICTURE_INTERVAL: Duration = Duration::from_millis(100);
 /// Time between progress lines where there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 /// The viewer looks at the progress this often when no frame comes.
