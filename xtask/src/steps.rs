@@ -6,7 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
+
+/// How long lines may still come after a command has ended.
+const AFTERMATH: Duration = Duration::from_secs(5);
 
 pub type Outcome = Result<(), String>;
 
@@ -80,10 +84,26 @@ pub fn run_lines(command: &mut Command, limit: Duration, mut line: impl FnMut(&s
     let child = command.spawn().map_err(|error| format!("cannot start {shown}: {error}"))?;
     // The command keeps copies of the pipe's writing end; drop them so that the reader sees the end.
     command.stdout(Stdio::null()).stderr(Stdio::null());
+    let (lines, arriving) = std::sync::mpsc::channel();
+    // Not waited for: something that outlives the command may keep its end of the pipe open.
+    std::thread::spawn(move || {
+        for text in BufReader::new(reader).split(b'\n').map_while(Result::ok) {
+            if lines.send(String::from_utf8_lossy(&text).into_owned()).is_err() {
+                return;
+            }
+        }
+    });
     let waiter = std::thread::spawn(move || wait(child, limit));
-    for text in BufReader::new(reader).split(b'\n') {
-        let text = text.map_err(|error| format!("cannot read what {shown} writes: {error}"))?;
-        line(&String::from_utf8_lossy(&text));
+    loop {
+        match arriving.recv_timeout(AFTERMATH) {
+            Ok(text) => line(&text),
+            Err(RecvTimeoutError::Timeout) if !waiter.is_finished() => {}
+            Err(RecvTimeoutError::Timeout) => {
+                line("(something that the command started still runs and holds its output)");
+                break;
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
     }
     judge(&shown, waiter.join().map_err(|_| "the waiting thread panicked".to_string())?)
 }
