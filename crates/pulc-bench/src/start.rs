@@ -24,11 +24,14 @@ const LIMIT: Nanos = Nanos::from_ms(120_000);
 const TRUE: &str = "/bin/true";
 const HYDRA: &str = "mpiexec.hydra";
 
+/// What is started, in words, and how.
+type Contest<'a> = (String, Box<dyn Fn() -> Result<(), Error> + 'a>);
+
 pub fn run(args: &Args) -> Result<ExitCode, Error> {
     let ranks = args.ranks;
     let job = Job { enter: &[], ranks, nodes: None, limit: LIMIT };
     let hydra = [HYDRA, "-n", &ranks.to_string(), TRUE].map(OsString::from);
-    let mut contests: Vec<(String, Box<dyn Fn() -> Result<(), Error> + '_>)> = vec![
+    let mut contests: Vec<Contest<'_>> = vec![
         (format!("pulc run -n {ranks} {TRUE}"), Box::new(|| job.run(&[TRUE]).map(drop))),
         (format!("pulc run -n {ranks}, each process attaches"), Box::new(|| job.run_ranks(&["attach"]).map(drop))),
     ];

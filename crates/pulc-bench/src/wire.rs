@@ -67,7 +67,7 @@ impl Wire {
         self.has_daemons = true;
         let up = self.ends[0].pulc(&["up"])?;
         let token = up.split_whitespace().find(|word| word.starts_with(TOKEN)).map(str::to_owned);
-        let token = token.ok_or_else(|| Error::Nonsense(up))?;
+        let token = token.ok_or(Error::Nonsense(up))?;
         self.ends[1].pulc(&["join", &token]).map(drop)
     }
 }
