@@ -368,7 +368,8 @@ impl Stage {
     }
 }
 
+/// Of this thread: the one that waits.
 fn cpu_ms() -> f64 {
-    let usage = std::fs::read_to_string("/proc/self/schedstat").unwrap();
+    let usage = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     usage.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e6
 }
