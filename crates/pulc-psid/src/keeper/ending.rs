@@ -47,8 +47,12 @@ impl Processes {
         self.pinning = pinning;
     }
 
+    /// In the order of the ranks.
     pub fn pids(&self) -> Vec<u32> {
-        self.ranks.iter().map(|process| process.child.pid.as_raw_nonzero().get() as u32).collect()
+        let mut pids: Vec<(Rank, u32)> =
+            self.ranks.iter().map(|process| (process.rank, process.child.pid.as_raw_nonzero().get() as u32)).collect();
+        pids.sort_unstable();
+        pids.into_iter().map(|(_, pid)| pid).collect()
     }
 
     pub fn all_ended(&self) -> bool {

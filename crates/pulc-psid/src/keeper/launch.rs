@@ -113,7 +113,8 @@ pub fn go(
     let limits = limits_to_set(&order.launch);
     let cores = pinning.as_ref().map(Pinning::spread).unwrap_or_default();
     let mut starter = Starter::default();
-    for (local, seat) in seats.iter().enumerate() {
+    for local in start_order(&cores, seats.len()) {
+        let seat = &seats[local];
         let own = own_environment(seat, local);
         let mut attempt = || -> Result<Started, String> {
             let (out_reader, out) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| format!("no pipe: {error}"))?;
@@ -150,6 +151,22 @@ pub fn go(
         }
     }
     (Ok(BrokerParts { listener, boot, board, seats }), cgroup, pinning)
+}
+
+/// Core after core in turn, not block after block: so all cores are busy from the beginning.
+fn start_order(cores: &[Vec<u32>], ranks: usize) -> Vec<usize> {
+    let mut on_core = std::collections::HashMap::<Option<u32>, usize>::new();
+    let mut order: Vec<(usize, usize)> = (0..ranks)
+        .map(|local| {
+            let turn = on_core.entry(cores.get(local).and_then(|cores| cores.first().copied())).or_default();
+            *turn += 1;
+            (*turn, local)
+        })
+        .collect();
+    if !cores.is_empty() {
+        order.sort_unstable();
+    }
+    order.into_iter().map(|(_, local)| local).collect()
 }
 
 fn shared_environment(order: &Prepare, name: &str, node: u32) -> Vec<CString> {
@@ -245,4 +262,16 @@ fn fill_random(bytes: &mut [u8]) -> Result<(), String> {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_started_core_by_core_in_turn() {
+        let cores = [vec![0], vec![0], vec![0], vec![1], vec![1]];
+        assert_eq!(start_order(&cores, 5), [0, 3, 1, 4, 2]);
+        assert_eq!(start_order(&[], 3), [0, 1, 2]);
+    }
 }
