@@ -16,7 +16,6 @@ const LONGER: &[(&str, usize, &str)] = &[
     ),
     ("crates/pulc-handler/src/matching.rs", 420, "one data structure, short and indexed form side by side"),
     ("crates/pulc/src/table.rs", 460, "one receive handler: what arrives, what is kept, who waits"),
-    ("crates/pulc-hal/src/os/process.rs", 450, "between clone and exec: what must be seen at one glance"),
 ];
 
 /// Where `unsafe` may stand. Everywhere else the crate root says `#![forbid(unsafe_code)]`.
