@@ -242,7 +242,7 @@ fn parse_bytes(text: &str) -> Result<usize, String> {
     let bytes = digits.parse::<usize>().ok().and_then(|number| number.checked_mul(1 << shift));
     match bytes {
         Some(bytes) if (crate::measure::BYTES_MIN..=BYTES_MAX).contains(&bytes) => Ok(bytes),
-        _ => Err(format!("not a size from {} to {}", crate::measure::BYTES_MIN, row::size(BYTES_MAX))),
+        _ => Err(format!("not a size from {} to {}", row::size(crate::measure::BYTES_MIN), row::size(BYTES_MAX))),
     }
 }
 

@@ -1,6 +1,8 @@
 //! Meshes of one process on loopback.
 
 use super::*;
+use crate::jobs::message::{JobBody, JobMsg};
+use pulc_base::JobId;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -136,10 +138,12 @@ async fn a_reader_that_does_not_read_holds_the_sender_back() {
 async fn a_message_too_long_is_refused_with_both_numbers() {
     let mut configs = MeshConfig::local_cluster(2).unwrap();
     let mut config = configs.pop().unwrap();
-    config.limits.frame_bytes = 4;
+    // The limit holds both ways: what the other node says by itself must still fit.
+    config.limits.frame_bytes = 4096;
     let mut a = start(config, 8);
     let b = start(configs.pop().unwrap(), 8);
     a.up().await;
-    let error = a.mesh.send(b.mesh.me(), PeerMsg::Probe(u64::MAX)).unwrap_err();
-    assert!(matches!(error, Error::MessageTooLong { limit: 4, .. }), "{error}");
+    let body = JobBody::Input { bytes: vec![0; 5000] };
+    let error = a.mesh.send(b.mesh.me(), PeerMsg::Job(JobMsg { job: JobId(1), body })).unwrap_err();
+    assert!(matches!(error, Error::MessageTooLong { limit: 4096, .. }), "{error}");
 }
