@@ -91,6 +91,7 @@ fn copy(from: &Path, to: &Path) -> Outcome {
 
 fn copy_dir(from: &Path, to: &Path) -> Outcome {
     let entries = std::fs::read_dir(from).map_err(|error| format!("cannot read {}: {error}", from.display()))?;
+    std::fs::create_dir_all(to).map_err(|error| format!("cannot make {}: {error}", to.display()))?;
     for entry in entries {
         let entry = entry.map_err(|error| format!("cannot read {}: {error}", from.display()))?;
         let (source, target) = (entry.path(), to.join(entry.file_name()));

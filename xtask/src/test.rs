@@ -56,9 +56,10 @@ pub fn loom(root: &Path) -> Outcome {
     steps::run(&mut models, 10 * MINUTE)
 }
 
-/// All suites and the documentation's examples. Programs that the suites start are built first.
+/// All suites and the documentation's examples. Programs that the suites start and the library that they load are built
+/// first.
 fn suites(root: &Path, full: bool) -> Outcome {
-    steps::run(&mut cargo(root, &["build", "-q", "--workspace", "--bins"]), 15 * MINUTE)?;
+    steps::run(&mut cargo(root, &["build", "-q", "--workspace"]), 15 * MINUTE)?;
     let scratch = Scratch::new("tests")?;
     let skips = Skips::new(scratch.path());
     let mut results = Results::default();

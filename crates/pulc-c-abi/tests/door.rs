@@ -12,7 +12,10 @@ fn root() -> PathBuf {
 fn library() -> PathBuf {
     let deps = std::env::current_exe().unwrap().parent().unwrap().to_owned();
     let places = [deps.parent().unwrap().join("libpulc_c.so"), deps.join("libpulc_c.so")];
-    places.into_iter().find(|place| place.exists()).expect("cargo builds the library before its tests")
+    places
+        .into_iter()
+        .find(|place| place.exists())
+        .expect("the library is built: `cargo build -p pulc-c-abi` first, as `cargo xtask test` does")
 }
 
 /// A folder that goes away with the test, with the library in it under its two names.
