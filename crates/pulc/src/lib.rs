@@ -8,6 +8,7 @@ mod machine;
 pub mod params;
 mod port;
 mod receive;
+mod spare;
 mod table;
 mod transfers;
 mod waiting;

@@ -3,6 +3,7 @@
 
 use crate::header::HEADER_BYTES;
 use crate::port::Envelope;
+use crate::spare::Spare;
 use crate::table::{Kept, PortState, PortTable, Posted};
 use crate::transfers::Goal;
 use crate::waiting::{Place, Receive, Ticket};
@@ -147,11 +148,11 @@ fn take_found(
             (cost, 0)
         }
         Kept::Whole { bytes, cost } => {
-            hand_over(bytes, into);
+            hand_over(bytes, into, &mut table.spare);
             (cost, 0)
         }
         Kept::Coming { bytes, cost, asked, done: true, .. } => {
-            hand_over(bytes, into);
+            hand_over(bytes, into, &mut table.spare);
             (cost, asked)
         }
         Kept::Coming { bytes, total, asked, transfer, .. } => {
@@ -174,6 +175,7 @@ fn take_found(
         }
     };
     if cost == 0 && asked == 0 {
+        let port = state(table, number);
         port.backlog = port.backlog.saturating_sub(len as u64 + MESSAGE_COST);
     }
     table.budget += asked;
@@ -181,9 +183,12 @@ fn take_found(
     Ok(Found::Done(envelope))
 }
 
-fn hand_over(bytes: Vec<u8>, into: &mut Into<'_>) {
+fn hand_over(bytes: Vec<u8>, into: &mut Into<'_>, spare: &mut Spare) {
     match into {
-        Into::Buffer(buffer) => buffer[..bytes.len()].copy_from_slice(&bytes),
+        Into::Buffer(buffer) => {
+            buffer[..bytes.len()].copy_from_slice(&bytes);
+            spare.give(bytes);
+        }
         Into::Vec(vec) => **vec = bytes,
     }
 }

@@ -2,6 +2,7 @@
 //! switch for every frame of this protocol and by `port` between polls, always with the engine locked; never blocks.
 
 use crate::header::{Header, Kind};
+use crate::spare::Spare;
 use crate::transfers::{Goal, Transfers};
 use crate::waiting::{Place, Receive, Receives, Ticket};
 use pulc_base::{Proto, Rank};
@@ -94,6 +95,7 @@ pub(crate) struct PortTable {
     pub last_end: Option<(Rank, End)>,
     /// Bytes that messages may still take which are fetched before anyone receives them.
     pub budget: usize,
+    pub spare: Spare,
     pub backlog_max: u64,
     pub ports_max: usize,
 }
@@ -259,7 +261,7 @@ impl PortTable {
             body.copy_to(&mut bytes);
             Kept::Small { bytes, len: len as u8, cost }
         } else {
-            let mut bytes = Vec::with_capacity(len);
+            let mut bytes = self.spare.take(len).unwrap_or_default();
             body.append_to(&mut bytes);
             Kept::Whole { bytes, cost }
         };
@@ -269,7 +271,6 @@ impl PortTable {
 
     /// Where a message in parts goes when no receive waits for it (or the one that does is too small).
     fn keep_parts(&mut self, id: TransferId, header: Header, total: usize, asked: bool, cost: u64) -> Begin {
-        let mut bytes = Vec::new();
         let fits = !asked || total <= self.budget;
         let port = match self.ports.get_mut(place_of(header.port)) {
             Some(Some(port)) => port,
@@ -283,12 +284,12 @@ impl PortTable {
             }
             port.backlog += size;
         }
-        if !fits || bytes.try_reserve_exact(total).is_err() {
+        let Some(bytes) = self.spare.take(total).filter(|_| fits) else {
             let transfer = self.transfers.add(id, Goal::Nowhere);
             let entry = port.queue.keep(id.src.0, header.tag, Kept::Asked { total, transfer, id });
             self.transfers.redirect(transfer, Goal::Kept { port: header.port, entry });
             return Begin::Hold(transfer);
-        }
+        };
         let charged = if asked { total } else { 0 };
         self.budget -= charged;
         let transfer = self.transfers.add(id, Goal::Nowhere);
