@@ -85,7 +85,8 @@ fn suites(root: &Path, full: bool) -> Outcome {
 
 fn record_figures(root: &Path) -> Outcome {
     let mut figures = String::new();
-    let arguments = ["run", "-q", "--release", "-p", "pulc-cli", "--bin", "pulc", "--", "bench", "layers", "--json"];
+    let arguments =
+        ["run", "-q", "--profile", "dist", "-p", "pulc-cli", "--bin", "pulc", "--", "bench", "layers", "--json"];
     figures += &steps::output(&mut cargo(root, &arguments))?;
     write_record(root, "layers", &figures)
 }
