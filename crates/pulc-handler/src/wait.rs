@@ -128,11 +128,15 @@ impl Ladder {
         Step::Look(now)
     }
 
-    /// The first yield of a wait is not timed: mostly the message is there after it, and no clock was read for it.
+    /// The first yield of a wait is not timed beside a job-mate: mostly the message is there after it, and no clock was read
+    /// for it. Beside a stranger the board is looked at first: he may be a job-mate that had not said yet where it runs.
     #[inline(never)]
     fn shared(&mut self, crowd: &mut Crowd, board: &Board, my_slot: u32) -> Step {
         self.yields += 1;
         if self.yields == 1 {
+            if crowd.co_residents == 0 {
+                crowd.look(board, my_slot, clock::now());
+            }
             return Step::Yield(None);
         }
         let now = clock::now();
@@ -211,6 +215,24 @@ mod tests {
             let (polls, yields) = steps_until_sleep(&mut crowd, &board);
             assert!(polls < POLLS_SHARED, "{polls} polls before the first yield");
             assert!((1..=YIELDS_MAX).contains(&yields), "{yields} yields");
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_stranger_who_turns_out_to_be_a_job_mate_is_given_the_core_at_once() {
+        std::thread::spawn(|| {
+            let core = cpu::allowed_cores().unwrap()[0];
+            cpu::pin_to(&[core]).unwrap();
+            let board = board_with_neighbour(Some(core));
+            let mut crowd = Crowd::new(30);
+            crowd.foreign_until = clock::now() + FOREIGN_FOR;
+            let mut ladder = Ladder::new();
+            while !matches!(ladder.step(&mut crowd, &board, 0), Step::Yield(None)) {}
+            assert_eq!(crowd.co_residents, 1);
+            let mut ladder = Ladder::new();
+            assert_eq!(ladder.step(&mut crowd, &board, 0), Step::Yield(None));
         })
         .join()
         .unwrap();
