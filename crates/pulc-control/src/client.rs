@@ -41,10 +41,17 @@ pub struct ClientSender {
 
 impl Client {
     /// Connects to a daemon by its abstract address; `Ok(None)` when none listens there.
+    ///
+    /// # Errors
+    /// Also when the listener is another user's: anybody may take an abstract name, and what is sent there (program,
+    /// arguments, environment) is not for everybody.
     pub fn connect(name: &str) -> Result<Option<Client>, FrameError> {
         let address = SocketAddr::from_abstract_name(name)?;
         match UnixStream::connect_addr(&address) {
-            Ok(stream) => Client::new(stream).map(Some),
+            Ok(stream) => {
+                check_owner(&stream, name)?;
+                Client::new(stream).map(Some)
+            }
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -96,6 +103,21 @@ impl Client {
         self.send(request)?;
         self.receive()
     }
+}
+
+/// Whoever listens must be this user or root.
+fn check_owner(stream: &UnixStream, name: &str) -> Result<(), FrameError> {
+    let owner = rustix::net::sockopt::socket_peercred(stream).map_err(std::io::Error::from)?.uid;
+    let me = rustix::process::geteuid();
+    if owner == me || owner.is_root() {
+        return Ok(());
+    }
+    Err(FrameError::Io(std::io::Error::other(format!(
+        "@{name} is held by a process of user {}, not by a daemon of user {}; nothing was sent to it \
+         (with another {ENV_INSTANCE} your daemon gets another name)",
+        owner.as_raw(),
+        me.as_raw()
+    ))))
 }
 
 impl ClientSender {
