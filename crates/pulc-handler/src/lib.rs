@@ -15,11 +15,13 @@ mod process;
 mod progress;
 mod sending;
 mod switch;
+mod uncounted;
 mod wait;
 mod wire;
 
 pub use engine::{DeviceReport, Engine, Tally};
 pub use error::{End, Error, SendFault};
 pub use process::{Guard, Process, Shared, Waited, Watch};
+pub use sending::{Progress, Sending};
 pub use switch::{Begin, Body, Fate, Hand, Here, Outbox, ReceiveHandler, TransferId};
 pub use wire::MESSAGE_COST;

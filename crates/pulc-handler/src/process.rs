@@ -394,7 +394,7 @@ impl Process {
 
     /// Something was delivered that threads which sleep may wait for.
     #[inline]
-    fn tell_others(&self, shared: &Shared) {
+    pub(crate) fn tell_others(&self, shared: &Shared) {
         if shared.followers > 0 {
             self.tell_followers();
         }

@@ -11,16 +11,22 @@ use pulc_base::{Proto, Rank};
 const PARTS_PER_STEP: usize = 16;
 
 /// A message on its way out.
-pub(crate) struct Sending<'a> {
+pub struct Sending<'a> {
     dst: Rank,
     proto: Proto,
     flags: u8,
+    /// The receiver is asked for room, however short the message.
+    must_ask: bool,
     header: &'a [u8],
     body: &'a [u8],
     state: State,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// How far a message has come; with it, whoever owns the bytes can put it aside and go on later.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress(State);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Begin,
     Asked { id: u32 },
@@ -28,8 +34,29 @@ enum State {
 }
 
 impl<'a> Sending<'a> {
-    pub fn new(dst: Rank, proto: Proto, flags: u8, header: &'a [u8], body: &'a [u8]) -> Sending<'a> {
-        Sending { dst, proto, flags, header, body, state: State::Begin }
+    pub(crate) fn new(dst: Rank, proto: Proto, flags: u8, header: &'a [u8], body: &'a [u8]) -> Sending<'a> {
+        Sending { dst, proto, flags, must_ask: false, header, body, state: State::Begin }
+    }
+
+    /// A message outside all credit, for protocols that count their own: it leaves at once, whatever its length.
+    pub fn uncounted(dst: Rank, proto: Proto, header: &'a [u8], body: &'a [u8]) -> Sending<'a> {
+        Sending::new(dst, proto, FREE, header, body)
+    }
+
+    /// A message that leaves only when the receiver's handler has granted it.
+    pub fn asking(dst: Rank, proto: Proto, header: &'a [u8], body: &'a [u8]) -> Sending<'a> {
+        Sending { must_ask: true, ..Sending::new(dst, proto, FREE, header, body) }
+    }
+
+    /// Where to go on with [`Sending::resume`].
+    pub fn progress(&self) -> Progress {
+        Progress(self.state)
+    }
+
+    /// The same message, made anew from the same bytes.
+    pub fn resume(mut self, from: Progress) -> Sending<'a> {
+        self.state = from.0;
+        self
     }
 
     pub fn dst(&self) -> Rank {
@@ -84,7 +111,7 @@ impl<'a> Sending<'a> {
             }
             return engine.try_whole(self.dst, self.proto, self.flags, self.header, self.body);
         }
-        let eager = free || (has_credit && len <= engine.limits().eager_max_bytes);
+        let eager = (free && !self.must_ask) || (!free && has_credit && len <= engine.limits().eager_max_bytes);
         if !eager {
             return self.ask(engine);
         }
