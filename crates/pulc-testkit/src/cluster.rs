@@ -168,6 +168,11 @@ impl Host {
         run_within(command, HANG)
     }
 
+    /// Value of [`ENV_TAG`] in the environment of everything that runs here.
+    pub fn tag(&self) -> &str {
+        &self.tag
+    }
+
     /// Process that is this host's daemon.
     pub fn daemon_pid(&self) -> Option<i32> {
         fs::read_to_string(self.state_dir.join("pid")).ok()?.parse().ok()

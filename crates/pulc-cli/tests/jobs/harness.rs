@@ -119,11 +119,11 @@ impl Job {
     }
 
     pub fn keepers(&self) -> Vec<Found> {
-        self.processes().into_iter().filter(|found| found.command.contains("\0keeper\0")).collect()
+        self.processes().into_iter().filter(|found| found.kind() == Kind::Keeper).collect()
     }
 
     pub fn ranks(&self) -> Vec<Found> {
-        self.processes().into_iter().filter(|found| !found.command.contains("\0keeper\0")).collect()
+        self.processes().into_iter().filter(|found| found.kind() == Kind::Rank).collect()
     }
 
     /// Waits until `count` ranks run.
@@ -161,10 +161,34 @@ impl Job {
 pub struct Found {
     pub pid: i32,
     pub command: String,
+    /// As the kernel calls it.
+    name: String,
     pidfd: std::os::fd::OwnedFd,
 }
 
+/// What a process of a job is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Or something that a rank has started.
+    Rank,
+    Keeper,
+    Guardian,
+    Psid,
+    Run,
+}
+
 impl Found {
+    pub fn kind(&self) -> Kind {
+        let has = |word: &str| self.command.split('\0').nth(1) == Some(word);
+        match self.name.as_str() {
+            "pulc-guardian" => Kind::Guardian,
+            _ if has("keeper") => Kind::Keeper,
+            _ if has("daemon") => Kind::Psid,
+            "pulc" if has("run") => Kind::Run,
+            _ => Kind::Rank,
+        }
+    }
+
     pub fn kill(&self) {
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
     }
@@ -178,7 +202,8 @@ pub fn find(tag: &str) -> Vec<Found> {
         let Ok(environ) = std::fs::read(entry.path().join("environ")) else { continue };
         if environ.split(|byte| *byte == 0).any(|variable| variable == tag.as_bytes()) {
             let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            found.push(Found { pid, command: String::from_utf8_lossy(&command).into_owned(), pidfd });
+            let name = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default().trim_end().to_owned();
+            found.push(Found { pid, command: String::from_utf8_lossy(&command).into_owned(), name, pidfd });
         }
     }
     found

@@ -5,4 +5,5 @@ mod endings;
 mod harness;
 mod nodes;
 mod output;
+mod violence;
 mod what_travels;

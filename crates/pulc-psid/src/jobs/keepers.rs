@@ -1,11 +1,11 @@
-//! Keepers as processes: starting them, and clearing away what is left when one has died a violent death. psid is a
-//! subreaper, so orphans of a killed keeper become its children. Keepers of all daemons in this process are known here.
+//! Keepers as processes: starting them, and clearing away what is left when one has died a violent death together with its
+//! guardian. psid is a subreaper, so their orphans become its children. Keepers of all daemons in this process are known here.
 
-use crate::keeper::{cgroup, launch::cgroup_name};
+use crate::keeper::remains::Remains;
 use pulc_base::{JobId, NodeId, boot, log};
 use pulc_hal::os::process::{Child, Group, Start, Starter};
-use pulc_hal::os::proctree;
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, pidfd_send_signal, waitpid};
+use pulc_hal::os::signals;
+use rustix::process::{Pid, Signal, WaitOptions, pidfd_send_signal, waitpid};
 use std::collections::HashSet;
 use std::ffi::CString;
 use std::io;
@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Keepers that run under this process, whichever daemon in it started them. A child that is not among them is an orphan.
 static ALIVE: Mutex<Option<HashSet<Pid>>> = Mutex::new(None);
 
-/// How long to go on killing what a dead keeper has left.
+/// How long to go on killing what a dead keeper has left, and to let its guardian do so before.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn alive() -> MutexGuard<'static, Option<HashSet<Pid>>> {
@@ -47,7 +47,8 @@ pub fn start(program: &CString) -> io::Result<(KeeperProcess, UnixStream)> {
         limits: &[],
         cores: &[],
         group: Group::NewSession,
-        parent_death_signal: None,
+        // To the guardian: the keeper sees its line close.
+        parent_death_signal: Some(signals::SIGTERM),
         stdio: [Some(null.as_fd()), Some(null.as_fd()), None],
         extra_fds: &[theirs.as_fd()],
         cgroup: None,
@@ -59,73 +60,61 @@ pub fn start(program: &CString) -> io::Result<(KeeperProcess, UnixStream)> {
 }
 
 impl KeeperProcess {
-    /// Ends and reaps the keeper. After an orderly end it is about to exit anyway.
-    pub async fn end(self, orderly: bool) {
-        if !orderly {
-            let _ = pidfd_send_signal(&self.child.pidfd, Signal::KILL);
-        }
+    /// Reaps the keeper (that is, its guardian) when it has ended. After an orderly end it is about to; after a violent one
+    /// it has to clear up first; one that does not answer is killed. Returns whether it has left nothing, by its own word.
+    pub async fn end(self, how: End) -> bool {
+        let patience = match how {
+            End::Orderly => Duration::from_secs(2),
+            End::Violent => PATIENCE,
+            End::Silent => Duration::ZERO,
+        };
         let mut waited = Duration::ZERO;
-        while let Ok(None) | Err(rustix::io::Errno::INTR) = waitpid(Some(self.child.pid), WaitOptions::NOHANG) {
-            if waited > Duration::from_secs(2) {
+        let status = loop {
+            match waitpid(Some(self.child.pid), WaitOptions::NOHANG) {
+                Ok(None) | Err(rustix::io::Errno::INTR) => {}
+                Ok(Some((_, status))) => break Some(status),
+                Err(_) => break None,
+            }
+            if waited >= patience {
                 let _ = pidfd_send_signal(&self.child.pidfd, Signal::KILL);
             }
-            let pause = Duration::from_micros(200);
+            let pause = Duration::from_micros(if waited < Duration::from_millis(10) { 200 } else { 2000 });
             tokio::time::sleep(pause).await;
             waited += pause;
-        }
+        };
         if let Some(alive) = alive().as_mut() {
             alive.remove(&self.child.pid);
         }
+        status.is_some_and(|status| status.exit_status() == Some(0))
     }
 }
 
-/// Kills everything of a job on a node whose keeper has died, until nothing is left: by cgroup, by the job's tag in the
-/// environment, and by ancestry (children of ours that are no keepers).
+/// How a keeper's life has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It has said that nothing is left.
+    Orderly,
+    /// Its line was closed without a word.
+    Violent,
+    /// It does not do what it is told.
+    Silent,
+}
+
+/// Kills everything of a job on a node whose keeper and guardian have died, until nothing is left.
 pub async fn clear(job: JobId, node: NodeId, index: u32) {
-    let tags = [format!("{}={job}", boot::ENV_JOBID), format!("{}={index}", boot::ENV_NODE)];
-    let tags = [tags[0].as_str(), tags[1].as_str()];
-    let name = cgroup_name(job, node);
+    let remains = Remains::of(job, node, Some(index));
     let begin = tokio::time::Instant::now();
     loop {
-        let orphans = kill_orphans();
-        let tagged = match proctree::tagged(&tags) {
-            Ok(tagged) => tagged,
-            Err(error) => {
-                log!(Error, "psid", "processes of job {job} cannot be looked for: {error}");
-                Vec::new()
-            }
+        let left = {
+            // Held all the time, so that no keeper is started and not yet known.
+            let alive = alive();
+            remains.kill(|pid| alive.as_ref().is_some_and(|alive| alive.contains(&pid)))
         };
-        tagged.iter().for_each(proctree::Tagged::kill);
-        let grouped = !cgroup::clear(&name);
-        if !orphans && tagged.is_empty() && !grouped {
-            return;
-        }
+        let Some(left) = left else { return };
         if begin.elapsed() > PATIENCE {
-            let pids: Vec<i32> = tagged.iter().map(|process| process.pid.as_raw_nonzero().get()).collect();
-            log!(Error, "psid", "processes of job {job} do not die even of SIGKILL: {pids:?}");
+            log!(Error, "psid", "{left} of job {job} do not end even by SIGKILL");
             return;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-}
-
-/// Kills and reaps children of ours that are no keepers. Returns whether there were any.
-fn kill_orphans() -> bool {
-    // Held all the time, so that no keeper is started and not yet known.
-    let alive = alive();
-    let known = |pid: &Pid| alive.as_ref().is_some_and(|alive| alive.contains(pid));
-    let children = match proctree::own_children() {
-        Ok(children) => children,
-        Err(error) => {
-            log!(Error, "psid", "own children cannot be listed: {error}");
-            return false;
-        }
-    };
-    let orphans: Vec<Pid> = children.into_iter().filter(|pid| !known(pid)).collect();
-    for pid in &orphans {
-        // Unreaped children of ours: nobody else can have got their numbers.
-        let _ = kill_process(*pid, Signal::KILL);
-        let _ = waitpid(Some(*pid), WaitOptions::NOHANG);
-    }
-    !orphans.is_empty()
 }

@@ -2,7 +2,8 @@
 //! the parent in the tree, reports only from children.
 
 use super::message::{JobBody, JobOrder, PreparedNode};
-use super::{CANCELLED_MAX, Event, Room, connection, keepers, own_user};
+use super::keepers::{self, End};
+use super::{CANCELLED_MAX, Event, Room, connection, own_user};
 use crate::keeper::message::{Order, Prepare, Report};
 use pulc_base::boot::{Boot, Gone};
 use pulc_base::{JobId, NodeId, Rank, log};
@@ -249,9 +250,10 @@ impl Room {
             self.send(origin, job, JobBody::Failed { text: format!("node {name}: the keeper of the job died") });
         }
         let events = self.events.clone();
+        let how = if clean { End::Orderly } else { End::Violent };
         tokio::spawn(async move {
-            process.end(clean).await;
-            if !clean {
+            let nothing_left = process.end(how).await;
+            if !clean || !nothing_left {
                 keepers::clear(job, node, index).await;
             }
             let _ = events.send(Event::Cleared(job)).await;

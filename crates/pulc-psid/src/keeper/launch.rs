@@ -3,9 +3,11 @@
 
 use super::broker::Seat;
 use super::cgroup::Cgroup;
+use super::guardian::Guarded;
 use super::lookup::find_program;
 use super::message::Prepare;
 use super::pinning::Pinning;
+use super::remains::Remains;
 use pulc_base::boot::{
     self, ENV_COOKIE, ENV_JOBID, ENV_KEEPER, ENV_LOCAL_RANK, ENV_LOCAL_SIZE, ENV_NODE, ENV_RANK, ENV_SIZE,
 };
@@ -53,7 +55,8 @@ pub fn cgroup_name(job: pulc_base::JobId, node: pulc_base::NodeId) -> String {
 }
 
 /// First phase.
-pub fn prepare(order: Prepare) -> Result<Prepared, String> {
+pub fn prepare(order: Prepare, guarded: &Guarded) -> Result<Prepared, String> {
+    guarded.leave_word(&Remains::of(order.job, order.node, None)).map_err(untold)?;
     raise_descriptor_limit();
     let program = find_program(&order.launch)?;
     let mut random = vec![0u8; 16 * (order.count as usize + 1)];
@@ -85,6 +88,10 @@ pub fn prepare(order: Prepare) -> Result<Prepared, String> {
     Ok(Prepared { order, addresses, cgroup, program, name, listener, board, seats, pinning, null })
 }
 
+fn untold(error: std::io::Error) -> String {
+    format!("the guardian of the job cannot be told what to clear up: {error}")
+}
+
 /// What remains for the broker when the ranks have been started.
 pub struct BrokerParts {
     pub listener: Listener,
@@ -98,6 +105,7 @@ pub struct BrokerParts {
 pub fn go(
     prepared: Prepared,
     wire_up: &boot::Boot,
+    guarded: &Guarded,
     started: &mut dyn FnMut(Started),
 ) -> (Result<BrokerParts, String>, Option<Cgroup>, Option<Pinning>) {
     let Prepared { order, cgroup, program, name, listener, board, seats, pinning, null, .. } = prepared;
@@ -107,6 +115,9 @@ pub fn go(
         Err(error) => return (Err(format!("cannot make the wire-up table: {error}")), cgroup, pinning),
     };
     let node = wire_up.tasks.get(order.first as usize).map_or(0, |task| task.node);
+    if let Err(error) = guarded.leave_word(&Remains::of(order.job, order.node, Some(node))) {
+        return (Err(untold(error)), cgroup, pinning);
+    }
     let argv: Vec<CString> = order.launch.argv.iter().filter_map(|arg| CString::new(arg.clone()).ok()).collect();
     let shared = shared_environment(&order, &name, node);
     let cwd = CString::new(order.launch.cwd.clone()).unwrap_or_default();

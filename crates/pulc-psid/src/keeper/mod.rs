@@ -1,5 +1,6 @@
 //! The keeper: one process per job and node, parent and subreaper of the job's ranks there, owner of their standard streams
-//! and broker of their channels. Started by psid from the same binary (`pulc keeper`) with its line to psid as descriptor 3.
+//! and broker of their channels. Started by psid from the same binary (`pulc keeper`) with its line to psid as descriptor 3;
+//! that process splits into the keeper and its guardian, who clears up when the keeper is killed.
 //! One thread, one epoll loop, no async runtime. It has no policy: it does what psid says, and when psid is gone it ends the
 //! job. It never waits for a rank and never outlives the job.
 
@@ -7,16 +8,19 @@ mod broker;
 pub mod cgroup;
 mod control;
 mod ending;
+mod guardian;
 mod input;
 pub mod launch;
 mod lookup;
 pub mod message;
 pub mod output;
 mod pinning;
+pub mod remains;
 
 use broker::{Broker, Event};
 use control::Control;
 use ending::Processes;
+use guardian::{Guarded, Part};
 use input::Input;
 use launch::Prepared;
 use message::{Order, Report};
@@ -45,10 +49,17 @@ const RETRY: Nanos = Nanos::from_ms(2);
 /// Time between two rounds of killing what is left of a job.
 const SWEEP: Nanos = Nanos::from_ms(5);
 
-/// The whole life of a keeper. `line` is its connection to psid.
+/// The whole life of a keeper and of its guardian. `line` is the keeper's connection to psid.
 pub fn main(line: OwnedFd) -> ExitCode {
-    match Keeper::new(UnixStream::from(line)).and_then(|mut keeper| keeper.run()) {
-        Ok(()) => ExitCode::SUCCESS,
+    let part = guardian::split(line).and_then(|part| match part {
+        Part::Guardian(code) => Ok(code),
+        Part::Keeper(guarded, line) => {
+            Keeper::new(UnixStream::from(line), guarded)?.run()?;
+            Ok(ExitCode::SUCCESS)
+        }
+    });
+    match part {
+        Ok(code) => code,
         Err(error) => {
             log!(Error, "keeper", "{error}");
             ExitCode::FAILURE
@@ -59,6 +70,7 @@ pub fn main(line: OwnedFd) -> ExitCode {
 struct Keeper {
     epoll: OwnedFd,
     control: Control,
+    guarded: Guarded,
     signals: SignalFd,
     prepared: Option<Box<Prepared>>,
     broker: Option<Broker>,
@@ -74,7 +86,7 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn new(line: UnixStream) -> io::Result<Keeper> {
+    fn new(line: UnixStream, guarded: Guarded) -> io::Result<Keeper> {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         let signals = SignalFd::new(&[SIGCHLD, SIGTERM, SIGINT, SIGHUP], true)?;
         let control = Control::new(line)?;
@@ -84,6 +96,7 @@ impl Keeper {
         Ok(Keeper {
             epoll,
             control,
+            guarded,
             signals,
             prepared: None,
             broker: None,
@@ -205,7 +218,7 @@ impl Keeper {
         match order {
             Order::Prepare(prepare) if self.prepared.is_none() && !self.started => {
                 self.output = Output::new(prepare.total == 1);
-                match launch::prepare(*prepare) {
+                match launch::prepare(*prepare, &self.guarded) {
                     Ok(prepared) => {
                         self.control.report(&Report::Prepared { rails: prepared.addresses.clone() });
                         self.prepared = Some(Box::new(prepared));
@@ -249,7 +262,7 @@ impl Keeper {
         self.processes.kill_delay = std::time::Duration::from_millis(prepared.order.launch.kill_delay_ms).into();
         let (processes, output, input) = (&mut self.processes, &mut self.output, &mut self.input);
         let mut outputs = Vec::new();
-        let (result, cgroup, pinning) = launch::go(prepared, boot, &mut |started| {
+        let (result, cgroup, pinning) = launch::go(prepared, boot, &self.guarded, &mut |started| {
             for (stream, pipe) in started.pipes {
                 outputs.push(output.add(pipe, started.rank, stream));
             }
@@ -288,7 +301,10 @@ impl Keeper {
 
     fn hear_signals(&mut self) {
         while let Ok(signal) = self.signals.read() {
-            if signal != SIGCHLD {
+            if signal == SIGCHLD {
+            } else if !self.guarded.guardian_lives() {
+                self.fail("the guardian of the job died".to_owned());
+            } else {
                 log!(Info, "keeper", "signal {signal}; the job ends");
                 self.stop(StopKind::Gently);
             }

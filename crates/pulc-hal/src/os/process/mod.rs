@@ -6,6 +6,9 @@
 //! Source: clone(2), posix_spawn(3).
 
 mod child;
+mod fork;
+
+pub use fork::{Forked, fork_alone};
 
 use child::{Plan, child_main};
 use rustix::process::Pid;
