@@ -14,13 +14,14 @@ pub struct Args {
 }
 
 /// The tables of all floors, from the ground up.
-fn tables() -> [(&'static str, &'static [&'static Param]); 5] {
+fn tables() -> [(&'static str, &'static [&'static Param]); 6] {
     [
         ("shm", pulc_hal::device::shm::PARAMS),
         ("link", pulc_link::PARAMS),
         ("handler", pulc_handler::params::PARAMS),
         ("port", pulc::params::PARAMS),
         ("mesh", pulc_psid::mesh::PARAMS),
+        ("jobs", pulc_psid::jobs::patience::PARAMS),
     ]
 }
 

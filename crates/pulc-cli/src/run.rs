@@ -6,9 +6,11 @@ use crate::terminal::{Sink, feed_input, watch_signals};
 use pulc_base::boot::ENV_TERMINAL;
 use pulc_control::{Client, FrameError, LaunchSpec, Limit, Reply, Request, RunSpec};
 use pulc_hal::os::signals::{SIGHUP, SIGINT, SIGTERM, SignalFd};
+use pulc_psid::jobs::patience::Patience;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::process::ExitCode;
+use std::time::Duration;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -65,6 +67,7 @@ pub fn run(args: Args) -> ExitCode {
         Err(error) => return fail(&format!("cannot watch signals: {error}"), 1),
     };
     let (label, alone, nodes) = (args.label, args.alone, args.nodes);
+    let patience = Patience::read().of_client(Duration::from_millis(args.kill_delay));
     let spec = match spec(args) {
         Ok(spec) => spec,
         Err(why) => return fail(&why, 1),
@@ -79,8 +82,14 @@ pub fn run(args: Args) -> ExitCode {
     let stopped = watch_signals(signals, client.sender());
     let input = feed_input(client.sender());
     let mut sink = Sink::new(label, client.sender());
+    // Once it has said anything, its silence means that the ranks have nothing to say.
+    let mut first = Some(patience);
     loop {
-        match client.receive() {
+        let reply = match first.take() {
+            Some(patience) => client.receive_within(patience),
+            None => client.receive(),
+        };
+        match reply {
             Ok(Reply::Output { node, rank, stream, more, bytes }) => sink.put(node, rank, stream, more, bytes),
             Ok(Reply::InputCredit { bytes }) => input.grant(bytes),
             Ok(Reply::InputClosed) => input.close(),
@@ -93,6 +102,13 @@ pub fn run(args: Args) -> ExitCode {
             }
             Ok(Reply::Refused { why }) => return fail(&why, 1),
             Ok(_) => {}
+            Err(FrameError::Io(error)) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                let seconds = patience.as_secs_f64();
+                return fail(
+                    &format!("the daemon does not answer for {seconds} s; the job ends when it comes back"),
+                    1,
+                );
+            }
             Err(FrameError::Closed) => return fail("psid is gone; the job has been ended", 1),
             Err(error) => return fail(&format!("{error}; the job has been ended"), 1),
         }

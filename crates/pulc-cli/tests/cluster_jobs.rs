@@ -155,3 +155,53 @@ fn taking_the_cluster_down_ends_its_jobs() {
     expect_no_ranks(&mark);
     cluster.expect_nothing_left();
 }
+
+#[test]
+fn a_node_that_stalls_while_a_job_is_prepared_fails_it_by_name() {
+    let Some(cluster) = stalling_cluster("a_node_that_stalls_while_a_job_is_prepared_fails_it_by_name") else { return };
+    cluster.host(1).signal_daemon(Signal::STOP);
+    let ended = cluster.host(0).pulc(&["run", "-n", "4", "--nodes", "2", "sleep", "1000"]);
+    cluster.host(1).signal_daemon(Signal::CONT);
+    assert_eq!(ended.code(), Some(127), "{ended:?}");
+    assert!(ended.stderr.contains("did not get ready within 1 s; is its daemon stopped"), "{ended:?}");
+    assert!(ended.stderr.contains("does not answer, what it has of the job ends when it comes back"), "{ended:?}");
+    cluster.wait_for_processes("sleep 1000", 0);
+    cluster.host(0).wait_for_states("up", 2);
+    cluster.host(0).pulc(&["run", "-n", "4", "--nodes", "2", "true"]).expect_success();
+}
+
+#[test]
+fn a_job_ends_though_one_of_its_daemons_is_stopped() {
+    let Some(cluster) = stalling_cluster("a_job_ends_though_one_of_its_daemons_is_stopped") else { return };
+    let mark = format!("stalled-{}", std::process::id());
+    let job = long_job(&cluster, 0, 2, &mark);
+    cluster.host(1).signal_daemon(Signal::STOP);
+    let table = cluster.host(0).pulc(&["ps"]).expect_success().stdout;
+    let number = table.split_whitespace().nth(1).expect("the job's number stands behind the word job").to_owned();
+    cluster.host(0).pulc(&["kill", &number]).expect_success();
+    let (code, text) = end_of(job);
+    assert_eq!(code, Some(143), "{text}");
+    assert!(text.contains("does not answer"), "{text}");
+    cluster.host(1).signal_daemon(Signal::CONT);
+    expect_no_ranks(&mark);
+}
+
+#[test]
+fn pulc_run_does_not_wait_for_ever_for_its_own_daemon() {
+    let Some(cluster) = stalling_cluster("pulc_run_does_not_wait_for_ever_for_its_own_daemon") else { return };
+    cluster.host(0).signal_daemon(Signal::STOP);
+    let ended = cluster.host(0).pulc(&["run", "-n", "1", "true"]);
+    cluster.host(0).signal_daemon(Signal::CONT);
+    assert_eq!(ended.code(), Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("the daemon does not answer"), "{ended:?}");
+}
+
+/// Two nodes with little patience.
+fn stalling_cluster(test: &str) -> Option<Cluster> {
+    let cluster = Cluster::new(2, PULC)
+        .map_err(|why| skipped(test, &format!("network namespaces cannot be made: {why}")))
+        .ok()?
+        .with_environment(&[("PULC_LAUNCH_TIMEOUT_MS", "1000"), ("PULC_END_TIMEOUT_MS", "500")]);
+    cluster.start();
+    Some(cluster)
+}

@@ -61,7 +61,15 @@ impl Client {
     pub fn new(stream: UnixStream) -> Result<Client, FrameError> {
         let sender = ClientSender { stream: Arc::new(Mutex::new(stream.try_clone()?)) };
         let mut client = Client { reader: BufReader::new(stream), sender, node: NodeId([0; 16]) };
-        match client.ask(&Request::Hello { version: PROTOCOL_VERSION }, GREETING)? {
+        let greeting =
+            client.ask(&Request::Hello { version: PROTOCOL_VERSION }, GREETING).map_err(|error| match error {
+                FrameError::Io(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    let why = format!("no word from it within {} s; is it stopped?", GREETING.as_secs());
+                    FrameError::Io(std::io::Error::other(why))
+                }
+                error => error,
+            })?;
+        match greeting {
             Reply::Welcome { node, .. } => client.node = node,
             Reply::Refused { why } => return Err(FrameError::Io(std::io::Error::other(why))),
             _ => return Err(FrameError::Malformed { len: 0 }),
@@ -88,6 +96,14 @@ impl Client {
     /// Until one comes or the daemon closes the connection.
     pub fn receive(&mut self) -> Result<Reply, FrameError> {
         frame::read(&mut self.reader)
+    }
+
+    /// The next reply if it comes within `timeout`, else [`FrameError::Io`] with `WouldBlock`.
+    pub fn receive_within(&mut self, timeout: Duration) -> Result<Reply, FrameError> {
+        self.reader.get_ref().set_read_timeout(Some(timeout))?;
+        let reply = self.receive();
+        self.reader.get_ref().set_read_timeout(None)?;
+        reply
     }
 
     /// One request, one reply, waiting for it no longer than `timeout`.

@@ -36,6 +36,7 @@ pub struct Host {
     pub state_dir: PathBuf,
     program: PathBuf,
     tag: String,
+    environment: Vec<(String, String)>,
 }
 
 impl Cluster {
@@ -71,7 +72,23 @@ impl Cluster {
         netns.ip(&["link", "set", "eth0", "up"])?;
         netns.ip(&["link", "set", "lo", "up"])?;
         let state_dir = self.directory.join(format!("host-{number}"));
-        Ok(Host { netns, number, address, state_dir, program: program.to_owned(), tag: self.tag.clone() })
+        Ok(Host {
+            netns,
+            number,
+            address,
+            state_dir,
+            program: program.to_owned(),
+            tag: self.tag.clone(),
+            environment: Vec::new(),
+        })
+    }
+
+    /// The same with more variables in the environment of everything that is started from now on.
+    pub fn with_environment(mut self, variables: &[(&str, &str)]) -> Cluster {
+        for host in &mut self.hosts {
+            host.environment.extend(variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        }
+        self
     }
 
     pub fn host(&self, number: usize) -> &Host {
@@ -158,6 +175,7 @@ impl Host {
     pub fn program_command(&self, program: &str) -> Command {
         let mut command = self.netns.command();
         command.arg(program).env("PULC_STATE_DIR", &self.state_dir).env(ENV_TAG, &self.tag).env_remove("PULC_INSTANCE");
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
     }
 

@@ -1,6 +1,6 @@
 //! How jobs end: exit status and its line, signals, timeouts, and violence against every kind of process.
 
-use crate::harness::{Job, TempDir, command, script, tag};
+use crate::harness::{GUARD, Job, Kind, TempDir, command, script, tag};
 use rustix::process::Signal;
 
 #[test]
@@ -185,4 +185,49 @@ fn no_cgroup_of_a_job_is_left() {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     let root = mounts.lines().find(|line| line.contains(" - cgroup2 ")).unwrap().split(' ').nth(4).unwrap();
     assert!(!std::path::Path::new(root).join(name).exists());
+}
+
+/// Stops the first process of this kind as soon as it is there.
+fn stop_when_seen(job: &mut Job, kind: Kind) {
+    let begin = std::time::Instant::now();
+    loop {
+        if let Some(found) = job.processes().into_iter().find(|found| found.kind() == kind) {
+            found.stop();
+            return;
+        }
+        assert!(job.child.try_wait().unwrap().is_none() && begin.elapsed() < GUARD, "no {kind:?} came up");
+    }
+}
+
+#[test]
+fn a_keeper_that_hangs_while_a_job_is_started_fails_it() {
+    // A keeper may be seen too late: then the job runs and is ended by its timeout instead.
+    for _ in 0..20 {
+        let tag = tag();
+        let mut command = command(&tag, &["-n", "2", "--timeout", "2", "--kill-delay", "0.2", "sleep", "1000"]);
+        command.env("PULC_LAUNCH_TIMEOUT_MS", "500").env("PULC_END_TIMEOUT_MS", "500");
+        let mut job = Job::of(&mut command, tag);
+        stop_when_seen(&mut job, Kind::Keeper);
+        let ended = job.finish();
+        if ended.code() == 127 {
+            let first = ended.stderr.contains("the keeper of the job did not get ready within 0.5 s");
+            let second = ended.stderr.contains("did not start its ranks within 0.5 s");
+            assert!(first || second, "{}", ended.stderr);
+            return;
+        }
+        assert_eq!(ended.code(), 124, "{}", ended.stderr);
+    }
+    panic!("no keeper could be stopped before it had started its ranks");
+}
+
+#[test]
+fn a_keeper_that_hangs_cannot_keep_a_job_from_ending() {
+    let tag = tag();
+    let mut command = command(&tag, &["-n", "2", "--timeout", "1", "--kill-delay", "0.2", "sleep", "1000"]);
+    command.env("PULC_END_TIMEOUT_MS", "500");
+    let mut job = Job::of(&mut command, tag);
+    job.wait_for_ranks(2);
+    job.keepers()[0].stop();
+    let ended = job.finish();
+    assert_eq!(ended.code(), 124, "{}", ended.stderr);
 }

@@ -189,6 +189,10 @@ impl Found {
         }
     }
 
+    pub fn stop(&self) {
+        let _ = pidfd_send_signal(&self.pidfd, Signal::STOP);
+    }
+
     pub fn kill(&self) {
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
     }

@@ -85,9 +85,15 @@ impl Round<'_> {
         let temporary = TempDir::new();
         let cgroup = TestCgroup::make(self.number);
         if self.place == Place::Daemon {
-            let mut up = self.inside(&cgroup, &temporary);
-            up.args([PULC, "up", "--listen", "127.0.0.1"]);
-            assert!(up.status().unwrap().success(), "{}", self.what);
+            // The one that was killed in an earlier round may hold its lock for a moment more.
+            let mut said = String::new();
+            let up = wait_until(|| {
+                let mut up = self.inside(&cgroup, &temporary);
+                let ended = up.args([PULC, "up", "--listen", "127.0.0.1"]).stderr(Stdio::piped()).output().unwrap();
+                said = String::from_utf8_lossy(&ended.stderr).into_owned();
+                ended.status.success().then_some(())
+            });
+            assert!(up.is_some(), "{}: {said}", self.what);
         }
         let mut run = self.inside(&cgroup, &temporary);
         run.args([PULC, "run", "--kill-delay", "0.3", "-n", "4"]);

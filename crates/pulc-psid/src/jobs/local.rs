@@ -1,8 +1,8 @@
 //! This node's part of jobs: its place in the launch tree and its keeper. Orders are taken only from the job's origin or
 //! the parent in the tree, reports only from children.
 
-use super::message::{JobBody, JobOrder, PreparedNode};
 use super::keepers::{self, End};
+use super::message::{JobBody, JobOrder, PreparedNode};
 use super::{CANCELLED_MAX, Event, Room, connection, own_user};
 use crate::keeper::message::{Order, Prepare, Report};
 use pulc_base::boot::{Boot, Gone};
@@ -10,32 +10,47 @@ use pulc_base::{JobId, NodeId, Rank, log};
 use pulc_control::StopKind;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 /// Children of each node in the launch tree.
 const FAN_OUT: u32 = 16;
 
 pub struct LocalJob {
-    order: JobOrder,
+    pub(super) order: JobOrder,
     /// Our position in the order.
-    index: u32,
-    keeper: Option<(keepers::KeeperProcess, mpsc::UnboundedSender<Order>)>,
+    pub(super) index: u32,
+    pub(super) keeper: Option<(keepers::KeeperProcess, mpsc::UnboundedSender<Order>)>,
     /// Positions (children, and ourselves) that have not answered the first phase.
-    missing: BTreeSet<u32>,
+    pub(super) missing: BTreeSet<u32>,
     prepared: Vec<PreparedNode>,
     /// Ranks here that have not been reported as ended.
-    unreported: BTreeSet<Rank>,
+    pub(super) unreported: BTreeSet<Rank>,
+    /// When the first phase has to be over.
+    pub(super) prepared_by: Option<Instant>,
+    /// When the keeper has to have done what it was told: to stop.
+    pub(super) ended_by: Option<Instant>,
     gone: bool,
     clean: bool,
 }
 
 impl LocalJob {
-    fn origin(&self) -> NodeId {
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.prepared_by.into_iter().chain(self.ended_by).min()
+    }
+
+    pub(super) fn origin(&self) -> NodeId {
         self.order.nodes[0].id
     }
 
     fn parent(&self) -> NodeId {
         self.order.nodes[(self.index.saturating_sub(1) / FAN_OUT) as usize].id
+    }
+
+    /// Steps from the root of the launch tree.
+    fn depth(&self) -> u32 {
+        std::iter::successors(Some(self.index), |at| at.checked_sub(1).map(|at| at / FAN_OUT)).count() as u32 - 1
     }
 
     fn children(&self) -> impl Iterator<Item = u32> + use<> {
@@ -71,9 +86,12 @@ impl Room {
             missing,
             prepared: Vec::new(),
             unreported: ranks,
+            prepared_by: None,
+            ended_by: None,
             gone: false,
             clean: false,
         };
+        part.prepared_by = Some(self.patience.prepared_by(part.depth()));
         let origin = part.origin();
         if part.parent() != from {
             log!(Warn, "psid", "node {from} sent a launch order though it is not the parent of this node in its tree");
@@ -156,6 +174,7 @@ impl Room {
     fn pass_up_prepared(&mut self, job: JobId) {
         let Some(part) = self.local.get_mut(&job).filter(|part| part.missing.is_empty()) else { return };
         let nodes = std::mem::take(&mut part.prepared);
+        part.prepared_by = None;
         if part.index == 0 {
             self.all_prepared(job, nodes);
         } else {
@@ -195,8 +214,11 @@ impl Room {
     }
 
     pub(super) fn stop_local(&mut self, job: JobId, kind: StopKind) {
-        if let Some(part) = self.local.get(&job) {
+        if let Some(part) = self.local.get_mut(&job) {
             part.tell_keeper(Order::Stop(kind));
+            part.prepared_by = None;
+            let at = self.patience.ended_by(kind, Duration::from_millis(part.order.launch.kill_delay_ms));
+            part.ended_by = Some(part.ended_by.map_or(at, |earlier| earlier.min(at)));
         }
     }
 

@@ -7,6 +7,7 @@ pub mod keepers;
 mod local;
 pub mod message;
 mod origin;
+pub mod patience;
 pub mod placement;
 mod query;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use connection::ClientId;
 use local::LocalJob;
 use message::{JobBody, JobMsg};
 use origin::OriginJob;
+use patience::Patience;
 use pulc_base::{JobId, NodeId, PROTOCOL_VERSION, log};
 use pulc_control::frame::FrameError;
 use pulc_control::{Reply, Request, StopKind};
@@ -101,6 +103,7 @@ struct Client {
 struct Room {
     config: JobsConfig,
     me: NodeId,
+    patience: Patience,
     events: mpsc::Sender<Event>,
     clients: HashMap<ClientId, Client>,
     next_client: ClientId,
@@ -120,6 +123,7 @@ impl Room {
         Room {
             config,
             me,
+            patience: Patience::read(),
             events,
             clients: HashMap::new(),
             next_client: 0,
@@ -321,12 +325,15 @@ impl Room {
 
     fn next_deadline(&self) -> Option<Instant> {
         let jobs = self.origin.values().filter_map(OriginJob::deadline);
-        jobs.chain(self.queries.values().map(Query::deadline)).min()
+        let parts = self.local.values().filter_map(LocalJob::deadline);
+        jobs.chain(parts).chain(self.queries.values().map(Query::deadline)).min()
     }
 
     fn deadlines(&mut self) {
         let time = Instant::now();
         self.origin_deadlines(time);
+        self.origin_patience(time);
+        self.local_deadlines(time);
         self.query_deadlines(time);
     }
 }

@@ -14,46 +14,52 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Exit status of a job that could not be started, as a shell's for a program that it does not find.
-const CODE_NOT_STARTED: u8 = 127;
+pub(super) const CODE_NOT_STARTED: u8 = 127;
 /// As timeout(1).
 const CODE_TIMEOUT: u8 = 124;
 const CODE_STOPPED: u8 = 143;
 
 pub struct OriginJob {
     client: Option<ClientId>,
-    nodes: Vec<OriginNode>,
-    ranks: Vec<RankState>,
+    pub(super) nodes: Vec<OriginNode>,
+    pub(super) ranks: Vec<RankState>,
     command: String,
     since: Instant,
     deadline: Option<Instant>,
     timeout: Duration,
+    kill_delay: Duration,
+    /// When all nodes have to have started their ranks.
+    pub(super) started_by: Option<Instant>,
+    /// When nodes that have not ended their ranks are given up.
+    pub(super) given_up_at: Option<Instant>,
     launched: bool,
-    nodes_started: usize,
     stopping: bool,
     /// Output is thrown away: nobody reads it, or the daemon goes down.
     discards: bool,
-    result: Option<Ended>,
+    pub(super) result: Option<Ended>,
 }
 
-struct OriginNode {
+pub struct OriginNode {
     id: NodeId,
-    name: String,
-    first: u32,
-    count: u32,
-    clean: bool,
+    pub(super) name: String,
+    pub(super) first: u32,
+    pub(super) count: u32,
+    pub(super) started: bool,
+    pub(super) clean: bool,
     /// Output passed to the client and not yet written by it.
     outstanding: u32,
 }
 
 #[derive(Clone, Copy, Default)]
-struct RankState {
+pub struct RankState {
     pid: u32,
-    ended: Option<Gone>,
+    pub(super) ended: Option<Gone>,
 }
 
 impl OriginJob {
     pub fn deadline(&self) -> Option<Instant> {
-        self.deadline.filter(|_| !self.stopping)
+        let timeout = self.deadline.filter(|_| !self.stopping);
+        timeout.into_iter().chain(self.started_by).chain(self.given_up_at).min()
     }
 
     fn node_of(&self, rank: Rank) -> Option<&OriginNode> {
@@ -105,7 +111,7 @@ impl Room {
         let mut nodes = Vec::new();
         for node in &placed {
             let (id, name) = (node.id, node.name.clone());
-            nodes.push(OriginNode { id, name, first, count: node.ranks, clean: false, outstanding: 0 });
+            nodes.push(OriginNode { id, name, first, count: node.ranks, started: false, clean: false, outstanding: 0 });
             first += node.ranks;
         }
         let timeout = Duration::from_millis(spec.timeout_ms.unwrap_or_default());
@@ -118,8 +124,10 @@ impl Room {
             since: Instant::now(),
             deadline: spec.timeout_ms.and_then(|_| Instant::now().checked_add(timeout)),
             timeout,
+            kill_delay: Duration::from_millis(spec.launch.kill_delay_ms),
+            started_by: None,
+            given_up_at: None,
             launched: false,
-            nodes_started: 0,
             stopping: false,
             discards: false,
             result: None,
@@ -156,6 +164,7 @@ impl Room {
             return self.end_job(id, StopKind::AtOnce, CODE_NOT_STARTED, &format!("no random numbers: {error}"));
         }
         job.launched = true;
+        job.started_by = Some(self.patience.started_by());
         let boot = Boot { version: PROTOCOL_VERSION, job: id, nodes, tasks, key };
         self.send(self.me, id, JobBody::Go { boot: Box::new(boot) });
     }
@@ -175,10 +184,12 @@ impl Room {
                 for (rank, pid) in own.zip(pids) {
                     job.ranks[rank as usize].pid = pid;
                 }
-                job.nodes_started += 1;
-                if job.nodes_started == job.nodes.len()
-                    && let Some(client) = job.client
-                {
+                job.nodes[index].started = true;
+                if !job.nodes.iter().all(|node| node.started) {
+                    return;
+                }
+                job.started_by = None;
+                if let Some(client) = job.client {
                     let nodes = job.nodes.iter().map(|node| node.name.clone()).collect();
                     self.reply(client, Reply::Started { job: id, nodes });
                     self.reply(client, Reply::InputCredit { bytes: INPUT_WINDOW });
@@ -216,7 +227,7 @@ impl Room {
         }
     }
 
-    fn ranks_ended(&mut self, id: JobId, index: usize, ranks: Vec<(Rank, Gone)>) {
+    pub(super) fn ranks_ended(&mut self, id: JobId, index: usize, ranks: Vec<(Rank, Gone)>) {
         let Some(job) = self.origin.get_mut(&id) else { return };
         for (rank, how) in &ranks {
             job.ranks[rank.0 as usize].ended = Some(*how);
@@ -257,13 +268,16 @@ impl Room {
             return;
         }
         job.stopping = true;
+        job.started_by = None;
+        let at = self.patience.ended_by(kind, job.kill_delay) + self.patience.end;
+        job.given_up_at = Some(job.given_up_at.map_or(at, |earlier| earlier.min(at)));
         let nodes: Vec<NodeId> = job.nodes.iter().filter(|node| !node.clean).map(|node| node.id).collect();
         for node in nodes {
             self.send(node, id, JobBody::Stop(kind));
         }
     }
 
-    fn finish_if_clean(&mut self, id: JobId) {
+    pub(super) fn finish_if_clean(&mut self, id: JobId) {
         if !self.origin.get(&id).is_some_and(|job| job.nodes.iter().all(|node| node.clean)) {
             return;
         }
@@ -359,7 +373,7 @@ impl Room {
         let due: Vec<(JobId, Duration)> = self
             .origin
             .iter()
-            .filter(|(_, job)| job.deadline().is_some_and(|deadline| deadline <= time))
+            .filter(|(_, job)| !job.stopping && job.deadline.is_some_and(|deadline| deadline <= time))
             .map(|(id, job)| (*id, job.timeout))
             .collect();
         for (id, timeout) in due {
