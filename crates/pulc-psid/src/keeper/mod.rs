@@ -16,6 +16,7 @@ pub mod message;
 pub mod output;
 mod pinning;
 pub mod remains;
+mod streams;
 
 use broker::{Broker, Event};
 use control::Control;
@@ -24,7 +25,7 @@ use guardian::{Guarded, Part};
 use input::Input;
 use launch::Prepared;
 use message::{Order, Report};
-use output::{Next, Output};
+use output::Output;
 use pulc_base::boot::Gone;
 use pulc_base::clock::{Nanos, now};
 use pulc_base::{Rank, log};
@@ -350,35 +351,6 @@ impl Keeper {
             if let Event::Abort { rank, code, text } = event {
                 self.control.report(&Report::Abort { rank, code, text });
             }
-        }
-    }
-
-    fn read_output(&mut self, index: usize) {
-        let control = &mut self.control;
-        let fd_before = self.output.fd(index).is_some();
-        if !fd_before {
-            return;
-        }
-        if self.output.read(index, &mut |report| control.report(report)) == Next::Pause
-            && let Some(fd) = self.output.fd(index)
-            && let Err(error) = epoll::delete(&self.epoll, fd)
-        {
-            log!(Warn, "keeper", "output cannot be paused: {error}");
-        }
-        self.resume_outputs();
-    }
-
-    fn resume_outputs(&mut self) {
-        for index in self.output.retry() {
-            self.poll_output(index);
-        }
-    }
-
-    fn poll_output(&mut self, index: usize) {
-        if let Some(fd) = self.output.fd(index)
-            && let Err(error) = self.poll(fd, OUTPUT | index as u64, EventFlags::IN)
-        {
-            log!(Error, "keeper", "output cannot be polled: {error}");
         }
     }
 
