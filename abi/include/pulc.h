@@ -25,8 +25,8 @@ enum {
     PULC_ERR_NOT_ATTACHED = -2, /* pulc_attach has not been called */
     PULC_ERR_FORKED = -3,       /* this process is a fork of the one that attached */
     PULC_ERR_RANK = -4,         /* no such rank (or node) */
-    PULC_ERR_NAME = -5,         /* a port's name is empty, too long, not UTF-8, or taken */
-    PULC_ERR_TOO_MANY = -6,     /* the limit on open ports is reached */
+    PULC_ERR_NAME = -5,         /* a port's name is empty, too long, not UTF-8, or taken; a channel is open already */
+    PULC_ERR_TOO_MANY = -6,     /* the limit on open ports or posted buffers is reached */
     PULC_ERR_UNKNOWN_PORT = -7, /* the receiver has not opened a port of that name in time */
     PULC_ERR_TOO_LARGE = -8,    /* the message exceeds the limit on messages */
     PULC_ERR_TRUNCATE = -9,     /* the buffer is too small; the message is kept, the envelope says how much is needed */
@@ -106,6 +106,40 @@ int pulc_recv(pulc_port *port, uint32_t src, const uint64_t *tag, void *buffer, 
 
 /* Waits until one of `count` ports has a message; `*index` says which. Nothing is received yet. */
 int pulc_select(pulc_port *const *ports, size_t count, int64_t timeout_us, size_t *index);
+
+/* Rawdata: channels with nothing on top. Both ends are named by the rank at the other end and one number; messages arrive in
+ * order and exactly once, each in the buffer of the receive that waits for it or that was posted before. Nothing is matched. */
+typedef struct pulc_channel pulc_channel;
+
+/* A posted buffer that has come back. `status`: PULC_OK and `len` bytes at its front; PULC_ERR_TRUNCATE, the message is kept for
+ * the next buffer and has `len` bytes; PULC_ERR_PEER_GONE. */
+typedef struct pulc_landed {
+    uint64_t token;
+    void *buffer;
+    uint64_t len;
+    int32_t status;
+    uint32_t reserved;
+} pulc_landed;
+
+/* Opens this end of a channel. What is sent before the other end is open waits there. Closing drops what was not received and
+ * gives posted buffers back at once. */
+int pulc_raw_open(uint32_t rank, uint16_t number, pulc_channel **channel);
+int pulc_raw_close(pulc_channel *channel);
+
+/* Sends one message; a long one waits for its receiver. `timeout_us` as in pulc_send. */
+int pulc_raw_send(pulc_channel *channel, const void *data, size_t bytes, int64_t timeout_us);
+
+/* Receives the next message, after all posted buffers. `*len` (may be NULL): its length, after PULC_ERR_TRUNCATE the length
+ * that is needed. `timeout_us` as in pulc_recv. */
+int pulc_raw_recv(pulc_channel *channel, void *buffer, size_t bytes, int64_t timeout_us, size_t *len);
+
+/* Posts a buffer for a message to land in; it must not be touched until pulc_raw_landed has given it back, in the order
+ * of posting, or the channel is closed. */
+int pulc_raw_post(pulc_channel *channel, void *buffer, size_t bytes, uint64_t token);
+int pulc_raw_landed(pulc_channel *channel, int64_t timeout_us, pulc_landed *landed);
+
+/* Waits until one of `count` channels has a message, a posted buffer that is done, or a dead end; `*index` says which. */
+int pulc_raw_select(pulc_channel *const *channels, size_t count, int64_t timeout_us, size_t *index);
 
 /* Fills at most `max` entries, one per device; `*count` is how many devices there are. */
 int pulc_device_counters(pulc_counters *counters, size_t max, size_t *count);

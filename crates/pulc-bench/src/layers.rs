@@ -43,9 +43,33 @@ const BUDGET_QUICK: Nanos = Nanos::from_ms(10);
 
 /// What is measured where, in the order of the table.
 const PLAN: &[(Place, &[Layer])] = &[
-    (Place::Node, &[Layer::Hardware, Layer::Device, Layer::Port, Layer::Pipe, Layer::Unix, Layer::Tcp, Layer::Udp]),
-    (Place::Core, &[Layer::Hardware, Layer::Device, Layer::Port, Layer::Pipe, Layer::Unix, Layer::Tcp, Layer::Udp]),
-    (Place::Net, &[Layer::Device, Layer::Link, Layer::Port, Layer::Tcp, Layer::Udp]),
+    (
+        Place::Node,
+        &[
+            Layer::Hardware,
+            Layer::Device,
+            Layer::Rawdata,
+            Layer::Port,
+            Layer::Pipe,
+            Layer::Unix,
+            Layer::Tcp,
+            Layer::Udp,
+        ],
+    ),
+    (
+        Place::Core,
+        &[
+            Layer::Hardware,
+            Layer::Device,
+            Layer::Rawdata,
+            Layer::Port,
+            Layer::Pipe,
+            Layer::Unix,
+            Layer::Tcp,
+            Layer::Udp,
+        ],
+    ),
+    (Place::Net, &[Layer::Device, Layer::Link, Layer::Rawdata, Layer::Port, Layer::Tcp, Layer::Udp]),
 ];
 
 pub fn run(args: &Args) -> Result<ExitCode, Error> {
@@ -73,8 +97,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
                 if let Ok(signal) = signals.read() {
                     return Err(Error::Interrupted(describe(signal)));
                 }
-                if layer == Layer::Port {
-                    run.ports(place);
+                if layer.is_of_a_job() {
+                    run.job(place, layer);
                     continue;
                 }
                 for &bytes in &args.bytes {
@@ -174,20 +198,21 @@ impl Run<'_> {
         }
     }
 
-    /// Measures all sizes between ports once, in a job of two ranks.
-    fn ports(&mut self, place: Place) {
+    /// Measures all sizes of an interface once, in a job of two ranks.
+    fn job(&mut self, place: Place, layer: Layer) {
         let Some(bench) = self.pairs.get_mut(&place) else { return };
-        if self.given_up.contains_key(&(place, Layer::Port)) {
+        if self.given_up.contains_key(&(place, layer)) {
             return;
         }
-        match bench.ports(place, &self.args.bytes, self.budget) {
+        match bench.job(place, layer, &self.args.bytes, self.budget) {
             Ok(rows) => {
                 for row in rows {
-                    self.found.entry((place, row.bytes, Layer::Port)).or_default().push(row);
+                    self.found.entry((place, row.bytes, layer)).or_default().push(row);
                 }
             }
             Err(error) => {
-                self.given_up.insert((place, Layer::Port), format!("port on {}: {error}", place.name()));
+                let text = format!("{} on {}: {error}", layer.name(), place.name());
+                self.given_up.insert((place, layer), text);
             }
         }
     }
@@ -208,7 +233,7 @@ impl Bench {
         Ok(self.pair.insert(pair))
     }
 
-    fn ports(&mut self, place: Place, sizes: &[usize], budget: Nanos) -> Result<Vec<Row>, Error> {
+    fn job(&mut self, place: Place, layer: Layer, sizes: &[usize], budget: Nanos) -> Result<Vec<Row>, Error> {
         let limit = JOB_LIMIT + Nanos(budget.0.saturating_mul(20 * sizes.len() as u64));
         if let Some(wire) = &mut self.wire {
             wire.start_daemons()?;
@@ -217,7 +242,9 @@ impl Bench {
         let job = Job { enter: &self.seats[0].enter, ranks: 2, nodes, limit };
         let list = |words: Vec<String>| words.join(",");
         let text = job.run_ranks(&[
-            "port",
+            "messages",
+            "--layer",
+            layer.name(),
             "--place",
             place.name(),
             "--budget-us",

@@ -19,8 +19,10 @@ pub struct Args {
 enum What {
     /// Attach and end
     Attach,
-    /// Ping-pong and stream between ports of two ranks; rank 0 writes one row a size
-    Port {
+    /// Ping-pong and stream between two ranks; rank 0 writes one row a size
+    Messages {
+        #[arg(long, value_enum)]
+        layer: Layer,
         #[arg(long, value_enum)]
         place: Place,
         #[arg(long)]
@@ -38,29 +40,50 @@ enum What {
 pub fn run(args: &Args) -> Result<(), Error> {
     match &args.what {
         What::Attach => Pulc::attach().map(|_| ()).map_err(port_error),
-        What::Port { place, budget_us, bytes, cores } => ports(*place, Nanos::from_us(*budget_us), bytes, cores),
+        What::Messages { layer, place, budget_us, bytes, cores } => {
+            messages(*layer, *place, Nanos::from_us(*budget_us), bytes, cores)
+        }
         What::Idle { seconds } => idle(Duration::from_secs(*seconds)),
     }
 }
 
 const NAME: &str = "bench";
 
-fn ports(place: Place, budget: Nanos, sizes: &[usize], cores: &[u32]) -> Result<(), Error> {
+fn messages(layer: Layer, place: Place, budget: Nanos, sizes: &[usize], cores: &[u32]) -> Result<(), Error> {
     let pulc = Pulc::attach().map_err(port_error)?;
     if let Some(core) = cores.get(pulc.rank().0 as usize) {
         cpu::pin_to(&[*core])?;
     }
     let peer = Rank(1 - pulc.rank().0.min(1));
-    let port = pulc.open_port(NAME).map_err(port_error)?;
-    let mut channel = Ports { port, peer, address: Address::new(peer, NAME) };
+    match layer {
+        Layer::Rawdata => {
+            let channel = pulc.open_channel(peer, 1).map_err(port_error)?;
+            measure(&pulc, &mut Raw(channel), layer, place, budget, sizes)
+        }
+        Layer::Port => {
+            let port = pulc.open_port(NAME).map_err(port_error)?;
+            measure(&pulc, &mut Ports { port, peer, address: Address::new(peer, NAME) }, layer, place, budget, sizes)
+        }
+        other => Err(Error::NotHere { layer: other.name(), why: "it is no interface".into() }),
+    }
+}
+
+fn measure(
+    pulc: &Pulc,
+    channel: &mut impl Channel,
+    layer: Layer,
+    place: Place,
+    budget: Nanos,
+    sizes: &[usize],
+) -> Result<(), Error> {
     for &bytes in sizes {
         if pulc.rank() != Rank(0) {
-            answer(&mut channel, bytes)?;
+            answer(channel, bytes)?;
             continue;
         }
-        let figures = ask(&mut channel, bytes, budget)?;
+        let figures = ask(channel, bytes, budget)?;
         let row = Row {
-            layer: Layer::Port,
+            layer,
             place,
             bytes,
             latency_ns_p50: figures.latency_ns_p50,
@@ -71,6 +94,18 @@ fn ports(place: Place, budget: Nanos, sizes: &[usize], cores: &[u32]) -> Result<
         print!("{}", row::json_lines(&[row]));
     }
     Ok(())
+}
+
+struct Raw(pulc::rawdata::Channel);
+
+impl Channel for Raw {
+    fn send(&mut self, message: &[u8]) -> Result<(), Error> {
+        self.0.send(message).map_err(port_error)
+    }
+
+    fn recv(&mut self, message: &mut [u8]) -> Result<(), Error> {
+        self.0.recv(message).map(|_| ()).map_err(port_error)
+    }
 }
 
 struct Ports {

@@ -12,6 +12,8 @@ pub enum Layer {
     Device,
     /// A reliable link over the udp device
     Link,
+    /// Rawdata channels, the crate `pulc`
+    Rawdata,
     /// Ordered ports, the crate `pulc`
     Port,
     Pipe,
@@ -45,11 +47,17 @@ pub struct Row {
 }
 
 impl Layer {
+    /// Whether its processes are ranks of a job, started by the launcher.
+    pub fn is_of_a_job(self) -> bool {
+        matches!(self, Layer::Rawdata | Layer::Port)
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Layer::Hardware => "hardware",
             Layer::Device => "device",
             Layer::Link => "link",
+            Layer::Rawdata => "rawdata",
             Layer::Port => "port",
             Layer::Pipe => "pipe",
             Layer::Unix => "unix",

@@ -3,11 +3,12 @@
 mod guard;
 mod machine;
 mod ports;
+mod raw;
 mod table;
 
 use guard::Failed;
 use std::ffi::{c_char, c_int, c_void};
-use table::{AddressHandle, CCounters, CEnvelope, PortHandle, Table};
+use table::{AddressHandle, CCounters, CEnvelope, CLanded, ChannelHandle, PortHandle, Table};
 
 /// Calls through the table of this process's engine.
 #[inline(always)]
@@ -126,6 +127,57 @@ pub extern "C" fn pulc_select(
     index: *mut usize,
 ) -> c_int {
     through(|table| (table.select)(ports, count, timeout_us, index))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_raw_open(rank: u32, number: u16, channel: *mut *mut ChannelHandle) -> c_int {
+    through(|table| (table.raw_open)(rank, number, channel))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_raw_close(channel: *mut ChannelHandle) -> c_int {
+    through(|table| (table.raw_close)(channel))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_raw_send(
+    channel: *mut ChannelHandle,
+    data: *const c_void,
+    bytes: usize,
+    timeout_us: i64,
+) -> c_int {
+    through(|table| (table.raw_send)(channel, data, bytes, timeout_us))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_raw_recv(
+    channel: *mut ChannelHandle,
+    buffer: *mut c_void,
+    bytes: usize,
+    timeout_us: i64,
+    len: *mut usize,
+) -> c_int {
+    through(|table| (table.raw_recv)(channel, buffer, bytes, timeout_us, len))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_raw_post(channel: *mut ChannelHandle, buffer: *mut c_void, bytes: usize, token: u64) -> c_int {
+    through(|table| (table.raw_post)(channel, buffer, bytes, token))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_raw_landed(channel: *mut ChannelHandle, timeout_us: i64, landed: *mut CLanded) -> c_int {
+    through(|table| (table.raw_landed)(channel, timeout_us, landed))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_raw_select(
+    channels: *const *mut ChannelHandle,
+    count: usize,
+    timeout_us: i64,
+    index: *mut usize,
+) -> c_int {
+    through(|table| (table.raw_select)(channels, count, timeout_us, index))
 }
 
 #[unsafe(no_mangle)]

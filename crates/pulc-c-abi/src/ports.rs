@@ -88,13 +88,7 @@ pub extern "C" fn send(
         let port = port_of(port)?;
         // SAFETY: null, or made by `address_new` of this table and not freed yet, as the caller promises.
         let to = unsafe { to.cast::<Address>().as_ref() }.ok_or_else(|| Failed::null("to"))?;
-        check_buffer(data, bytes)?;
-        let data = match bytes {
-            0 => &[][..],
-            // SAFETY: not null, not absurdly long (checked above); the caller promises `bytes` readable bytes that nobody
-            // changes during the call.
-            _ => unsafe { std::slice::from_raw_parts(data.cast::<u8>(), bytes) },
-        };
+        let data = bytes_of(data, bytes)?;
         match timeout_us {
             ..0 => port.send(to, tag, data)?,
             _ => port.send_timeout(to, tag, data, Duration::from_micros(timeout_us.unsigned_abs()))?,
@@ -114,13 +108,7 @@ pub extern "C" fn recv(
 ) -> c_int {
     guarded(|| {
         let port = port_of(port)?;
-        check_buffer(buffer, bytes)?;
-        let buffer = match bytes {
-            0 => &mut [][..],
-            // SAFETY: not null, not absurdly long (checked above); the caller promises `bytes` writable bytes that nobody
-            // else touches during the call.
-            _ => unsafe { std::slice::from_raw_parts_mut(buffer.cast::<u8>(), bytes) },
-        };
+        let buffer = bytes_of_mut(buffer, bytes)?;
         let from = if src == ANY_SOURCE { From::Any } else { From::Rank(Rank(src)) };
         // SAFETY: null or a tag of the caller's, who promises that it is readable.
         let tag = unsafe { tag.as_ref() }.map_or(Match::Any, |tag| Match::Tag(*tag));
@@ -156,7 +144,32 @@ pub extern "C" fn select(ports: *const *mut PortHandle, count: usize, timeout_us
     })
 }
 
-fn check_buffer(buffer: *const c_void, bytes: usize) -> Result<(), Failed> {
+/// The caller's message, for the time of one call.
+#[inline]
+pub fn bytes_of<'a>(data: *const c_void, bytes: usize) -> Result<&'a [u8], Failed> {
+    check_buffer(data, bytes)?;
+    Ok(match bytes {
+        0 => &[],
+        // SAFETY: not null, not absurdly long (checked above); the caller promises `bytes` readable bytes that nobody
+        // changes during the call.
+        _ => unsafe { std::slice::from_raw_parts(data.cast::<u8>(), bytes) },
+    })
+}
+
+/// The caller's buffer, for the time of one call.
+#[inline]
+pub fn bytes_of_mut<'a>(buffer: *mut c_void, bytes: usize) -> Result<&'a mut [u8], Failed> {
+    check_buffer(buffer, bytes)?;
+    Ok(match bytes {
+        0 => &mut [],
+        // SAFETY: not null, not absurdly long (checked above); the caller promises `bytes` writable bytes that nobody
+        // else touches during the call.
+        _ => unsafe { std::slice::from_raw_parts_mut(buffer.cast::<u8>(), bytes) },
+    })
+}
+
+#[inline]
+pub fn check_buffer(buffer: *const c_void, bytes: usize) -> Result<(), Failed> {
     if buffer.is_null() && bytes > 0 {
         return Err(Failed::null("buffer"));
     }

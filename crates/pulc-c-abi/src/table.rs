@@ -2,7 +2,7 @@
 //! It is the binary interface between copies of different builds: entries are only ever added at the end.
 
 use crate::guard::{self, Failed};
-use crate::{machine, ports};
+use crate::{machine, ports, raw};
 use pulc_hal::os::registry::{self, Announced};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -15,6 +15,7 @@ pub const ABI_VERSION: u32 = 0x0001;
 /// Opaque to callers: whoever's table made one is who gets it back.
 pub type PortHandle = c_void;
 pub type AddressHandle = c_void;
+pub type ChannelHandle = c_void;
 
 /// As in `pulc.h`.
 #[repr(C)]
@@ -36,6 +37,17 @@ pub struct CCounters {
     pub system_calls: u64,
 }
 
+/// As in `pulc.h`.
+#[repr(C)]
+pub struct CLanded {
+    pub token: u64,
+    pub buffer: *mut c_void,
+    pub len: u64,
+    pub status: c_int,
+    pub reserved: u32,
+}
+
+const _: () = assert!(size_of::<CLanded>() == 32);
 const _: () = assert!(size_of::<CEnvelope>() == 24 && size_of::<CCounters>() == 56);
 
 #[repr(C)]
@@ -63,6 +75,13 @@ pub struct Table {
     pub flush: extern "C" fn() -> c_int,
     pub abort: extern "C" fn(u8, *const c_char),
     pub last_error: extern "C" fn() -> *const c_char,
+    pub raw_open: extern "C" fn(u32, u16, *mut *mut ChannelHandle) -> c_int,
+    pub raw_close: extern "C" fn(*mut ChannelHandle) -> c_int,
+    pub raw_send: extern "C" fn(*mut ChannelHandle, *const c_void, usize, i64) -> c_int,
+    pub raw_recv: extern "C" fn(*mut ChannelHandle, *mut c_void, usize, i64, *mut usize) -> c_int,
+    pub raw_post: extern "C" fn(*mut ChannelHandle, *mut c_void, usize, u64) -> c_int,
+    pub raw_landed: extern "C" fn(*mut ChannelHandle, i64, *mut CLanded) -> c_int,
+    pub raw_select: extern "C" fn(*const *mut ChannelHandle, usize, i64, *mut usize) -> c_int,
 }
 
 static OWN: Table = Table {
@@ -88,6 +107,13 @@ static OWN: Table = Table {
     flush: machine::flush,
     abort: machine::abort,
     last_error: guard::last_error,
+    raw_open: raw::open,
+    raw_close: raw::close,
+    raw_send: raw::send,
+    raw_recv: raw::recv,
+    raw_post: raw::post,
+    raw_landed: raw::landed,
+    raw_select: raw::select,
 };
 
 static IN_USE: AtomicPtr<Table> = AtomicPtr::new(std::ptr::null_mut());

@@ -99,6 +99,18 @@ impl<'a> Hand<'a> {
     pub fn buffer(&mut self) -> &mut [u8] {
         self.buffer
     }
+
+    /// Length of the buffer.
+    #[inline]
+    pub fn room(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Whose buffer it is, for handlers that give out tickets with a meaning.
+    #[inline]
+    pub fn ticket(&self) -> u64 {
+        self.ticket
+    }
 }
 
 /// The bytes of a message or a part of it, valid during the call. They may lie in memory that the sender can still

@@ -26,6 +26,10 @@ pub enum Error {
     NameTaken { name: String },
     #[error("{limit} ports are open: close one, or raise PULC_PORTS_MAX")]
     TooManyPorts { limit: usize },
+    #[error("channel {number} to rank {rank} is already open in this process: close it first or choose another number")]
+    ChannelTaken { rank: Rank, number: u16 },
+    #[error("{limit} buffers are posted to this channel: take some back first, or raise PULC_RAW_POSTS_MAX")]
+    TooManyPosts { limit: usize },
     #[error("rank {rank} has opened no port {name:?} within {waited:?}: check the name, or raise PULC_PORT_LOOKUP_MS")]
     UnknownPort { rank: Rank, name: String, waited: Duration },
     #[error("message of {len} bytes exceeds the limit of {max}: split it, or raise {parameter}")]

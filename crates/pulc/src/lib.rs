@@ -7,6 +7,7 @@ mod header;
 mod machine;
 pub mod params;
 mod port;
+pub mod rawdata;
 mod receive;
 mod spare;
 mod table;

@@ -1,5 +1,6 @@
 //! `Pulc`: joining the job, and the view of it as one machine.
 
+use crate::rawdata::{Channel, RawTable};
 use crate::table::PortTable;
 use crate::{Error, Mode, Port, params};
 use pulc_base::clock::Nanos;
@@ -77,6 +78,7 @@ impl Pulc {
         table.backlog_max = params::DATAGRAM_BACKLOG_BYTES.read().value;
         table.ports_max = params::PORTS_MAX.read().value as usize;
         guard.engine.register(Proto::PORT, Box::new(table))?;
+        guard.engine.register(Proto::RAWDATA, Box::new(RawTable::new(process.boot().tasks.len())))?;
         drop(guard);
         let lookup = Nanos::from_ms(params::PORT_LOOKUP_MS.read().value);
         let datagram_max = params::DATAGRAM_MAX_BYTES.read().value as usize;
@@ -126,6 +128,14 @@ impl Pulc {
     /// Opens a port in either mode.
     pub fn open_port_with(&self, name: &str, mode: Mode) -> Result<Port, Error> {
         Port::open(self, name, mode)
+    }
+
+    /// Opens this end of the rawdata channel `number` to another process (or to this one).
+    ///
+    /// # Errors
+    /// [`Error::NoSuchRank`], [`Error::ChannelTaken`].
+    pub fn open_channel(&self, peer: Rank, number: u16) -> Result<Channel, Error> {
+        Channel::open(self, peer, number)
     }
 
     /// What each device has moved so far.

@@ -29,5 +29,14 @@ pub static DATAGRAM_BACKLOG_BYTES: Param = Param {
     text: "datagrams a port keeps until they are received; more are dropped and counted",
 };
 
+pub static RAW_POSTS_MAX: Param = Param {
+    name: "raw_posts_max",
+    default: 4096,
+    min: 1,
+    max: 1 << 24,
+    text: "buffers that may be posted to one rawdata channel",
+};
+
 /// All of them.
-pub static PARAMS: &[&Param] = &[&PORT_LOOKUP_MS, &PORTS_MAX, &DATAGRAM_MAX_BYTES, &DATAGRAM_BACKLOG_BYTES];
+pub static PARAMS: &[&Param] =
+    &[&PORT_LOOKUP_MS, &PORTS_MAX, &DATAGRAM_MAX_BYTES, &DATAGRAM_BACKLOG_BYTES, &RAW_POSTS_MAX];

@@ -6,6 +6,7 @@ pub mod copy;
 pub mod core_claims;
 pub mod cpu;
 pub mod fdpass;
+pub mod foreign;
 pub mod futex;
 pub mod life;
 pub mod memfd;

@@ -2,6 +2,7 @@
 //! names a scene, and `as_a_rank` plays it in the copies.
 
 mod keeper;
+mod raw;
 mod scenes;
 
 use keeper::{Job, Keeper};
@@ -11,6 +12,9 @@ use std::os::unix::process::ExitStatusExt;
 #[test]
 fn as_a_rank() {
     if let Ok(scene) = std::env::var("PULC_TEST_SCENE") {
+        if scene.starts_with("raw_") {
+            return raw::play(&scene);
+        }
         scenes::play(&scene);
     }
 }

@@ -1,0 +1,16 @@
+//! Rawdata: point-to-point channels with nothing on top of them: ordered, exactly once, no names and no matching. A message lands
+//! straight in the buffer that waits for it, in a blocked receive or posted before; what nobody waits for is kept as far as the
+//! sender's credit goes, and then pushes back. Called by programs and the C door. Must never use ports or active messages.
+//! Source: Warschko, Blum, Tichy, "On the Design and Semantics of User-Space Communication Subsystems" (rawdata protocol).
+
+mod buffer;
+mod channel;
+mod kept;
+mod parts;
+mod receive;
+mod state;
+mod table;
+
+pub use buffer::{Buffer, Landed};
+pub use channel::{Channel, select};
+pub(crate) use table::RawTable;

@@ -1,0 +1,195 @@
+//! Messages that come in parts: where each part goes. The other half of `table`, with the same callers and the same rules.
+
+use super::kept::Kept;
+use super::state::{Coming, PostState};
+use super::table::{RawTable, is_of};
+use pulc_handler::{Begin, Body, Fate, Hand, Outbox, TransferId};
+
+/// Where the parts of a message go.
+#[derive(Clone, Copy)]
+pub(super) enum Goal {
+    /// To the blocked receive with this ticket.
+    Blocked(u64),
+    /// To a posted or a kept place of this channel that knows the transfer.
+    Posted(u32),
+    Kept(u32),
+    Nowhere,
+}
+
+impl RawTable {
+    pub(super) fn add_goal(&mut self, goal: Goal) -> u64 {
+        match self.goals.iter().position(Option::is_none) {
+            Some(at) => {
+                self.goals[at] = Some(goal);
+                at as u64
+            }
+            None => {
+                self.goals.push(Some(goal));
+                self.goals.len() as u64 - 1
+            }
+        }
+    }
+
+    /// The first kept message has begun to arrive or waits for a grant: from now on it comes to the blocked receive.
+    pub fn fetch_blocked(&mut self, place: u32, ticket: u64, outbox: &mut Outbox) {
+        let state = &mut self.states[place as usize];
+        let (total, stored, transfer) = match state.kept.pop_front() {
+            Some(Kept::Coming { bytes, total, transfer, .. }) => (total, bytes, transfer),
+            Some(Kept::Asked { total, transfer, id }) => {
+                outbox.grant(id);
+                (total, Vec::new(), transfer)
+            }
+            _ => return,
+        };
+        state.coming += 1;
+        self.coming.push(Coming { ticket, total, landed: 0, stored, done: false, withdrawn: false });
+        self.goals[transfer as usize] = Some(Goal::Blocked(ticket));
+    }
+
+    /// The blocked receive's message that comes in parts.
+    #[inline]
+    pub(super) fn coming_of(&mut self, ticket: u64) -> Option<&mut Coming> {
+        self.coming.iter_mut().find(|coming| coming.ticket == ticket)
+    }
+
+    /// Forgets it, when it is done or withdrawn.
+    pub fn end_coming(&mut self, place: u32, ticket: u64) {
+        self.coming.retain(|coming| coming.ticket != ticket);
+        let state = &mut self.states[place as usize];
+        state.coming = state.coming.saturating_sub(1);
+    }
+
+    /// A message in parts: to the blocked receive that polls, to a posted buffer, or kept.
+    pub(super) fn begins(
+        &mut self,
+        place: u32,
+        id: TransferId,
+        total: usize,
+        asked: bool,
+        cost: u64,
+        hand: &Hand<'_>,
+    ) -> Begin {
+        let transfer = self.add_goal(Goal::Nowhere);
+        let state = &mut self.states[place as usize];
+        if state.closed {
+            return Begin::Take(transfer);
+        }
+        if state.kept.is_empty() {
+            let for_this_hand = !state.has_waiting()
+                && state.coming == 0
+                && is_of(hand, place)
+                && hand.landed.is_none()
+                && total <= hand.room();
+            if for_this_hand {
+                let ticket = hand.ticket();
+                state.coming += 1;
+                self.goals[transfer as usize] = Some(Goal::Blocked(ticket));
+                let stored = Vec::new();
+                self.coming.push(Coming { ticket, total, landed: 0, stored, done: false, withdrawn: false });
+                return Begin::Take(transfer);
+            }
+            if let Some(at) = state.next_fitting(total) {
+                state.posted[at].state = PostState::Coming { transfer, landed: 0 };
+                self.goals[transfer as usize] = Some(Goal::Posted(place));
+                return Begin::Take(transfer);
+            }
+        }
+        self.goals[transfer as usize] = Some(Goal::Kept(place));
+        // What its sender asks for first is left where it is until somebody receives it.
+        let bytes = if asked { None } else { self.spare.take(total) };
+        match bytes {
+            Some(bytes) => {
+                state.kept.push_back(Kept::Coming { bytes, total, cost, transfer, done: false });
+                Begin::Take(transfer)
+            }
+            None => {
+                state.kept.push_back(Kept::Asked { total, transfer, id });
+                Begin::Hold(transfer)
+            }
+        }
+    }
+
+    /// The next part, to wherever its message goes.
+    pub(super) fn take_part(&mut self, number: u64, body: Body<'_>, hand: &mut Hand<'_>) {
+        match self.goals.get(number as usize).copied().flatten() {
+            Some(Goal::Blocked(ticket)) => {
+                if let Some(coming) = self.coming_of(ticket) {
+                    coming.take(body, hand.buffer_of(ticket));
+                }
+            }
+            Some(Goal::Posted(place)) => {
+                let state = &mut self.states[place as usize];
+                if let Some(at) = state.posted_of(number)
+                    && let PostState::Coming { landed, .. } = &mut state.posted[at].state
+                {
+                    let from = *landed;
+                    *landed += body.len();
+                    body.copy_to(&mut state.posted[at].buffer[from..]);
+                }
+            }
+            Some(Goal::Kept(place)) => {
+                let state = &mut self.states[place as usize];
+                if let Some(at) = state.kept_of(number)
+                    && let Kept::Coming { bytes, .. } = &mut state.kept[at]
+                {
+                    body.append_to(bytes);
+                }
+            }
+            Some(Goal::Nowhere) | None => {}
+        }
+    }
+
+    /// All parts have come.
+    pub(super) fn end_parts(&mut self, number: u64) -> Fate {
+        match self.goals.get_mut(number as usize).and_then(Option::take) {
+            Some(Goal::Blocked(ticket)) => {
+                if let Some(coming) = self.coming_of(ticket) {
+                    coming.done = true;
+                }
+                Fate::Done
+            }
+            Some(Goal::Posted(place)) => {
+                let state = &mut self.states[place as usize];
+                if let Some(at) = state.posted_of(number)
+                    && let PostState::Coming { landed, .. } = state.posted[at].state
+                {
+                    state.posted[at].state = PostState::Done(Ok(landed));
+                }
+                Fate::Done
+            }
+            Some(Goal::Kept(place)) => {
+                let state = &mut self.states[place as usize];
+                match state.kept_of(number).map(|at| &mut state.kept[at]) {
+                    Some(Kept::Coming { done, .. }) => {
+                        *done = true;
+                        Fate::Kept
+                    }
+                    _ => Fate::Done,
+                }
+            }
+            Some(Goal::Nowhere) | None => Fate::Done,
+        }
+    }
+
+    /// The rest will not come.
+    pub(super) fn withdraw_parts(&mut self, number: u64, outbox: &mut Outbox) {
+        match self.goals.get_mut(number as usize).and_then(Option::take) {
+            Some(Goal::Blocked(ticket)) => {
+                if let Some(coming) = self.coming_of(ticket) {
+                    coming.withdrawn = true;
+                }
+            }
+            Some(Goal::Posted(place)) => {
+                self.states[place as usize].wait_again(number);
+                self.serve_posted(place, outbox);
+            }
+            Some(Goal::Kept(place)) => {
+                let state = &mut self.states[place as usize];
+                if let Some(at) = state.kept_of(number) {
+                    state.kept.remove(at);
+                }
+            }
+            Some(Goal::Nowhere) | None => {}
+        }
+    }
+}

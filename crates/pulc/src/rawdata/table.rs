@@ -1,0 +1,274 @@
+//! The receive handler of the rawdata protocol: which channels there are, what is posted, what was kept. Called by the protocol
+//! switch for every frame of this protocol and by `channel` between polls, always with the engine locked; never blocks.
+//!
+//! The protocol's header is four bytes: the channel's number (u16, little-endian) and two that are zero. A channel is known
+//! by the rank at its other end and its number, which is the same at both ends.
+
+use super::buffer::{Buffer, Landed};
+use super::kept::{Kept, SMALL_BYTES};
+use super::parts::Goal;
+use super::state::{Coming, PostState, Posted, State};
+use crate::spare::Spare;
+use pulc_base::Rank;
+use pulc_handler::{Begin, Body, End, Fate, Hand, Here, Outbox, ReceiveHandler, TransferId};
+use std::any::Any;
+
+pub(super) const HEADER_BYTES: usize = 4;
+
+/// Tickets of blocked receives: this bit, a count, and the channel's place.
+const TICKET: u64 = 1 << 63;
+const PLACE_BITS: u32 = 24;
+const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
+/// Channels one process may have, open or written to by others; the last place is never used, so that no ticket equals that
+/// of an empty hand.
+const PLACES_MAX: usize = PLACE_MASK as usize;
+
+#[derive(Default)]
+pub(crate) struct RawTable {
+    pub(super) states: Vec<State>,
+    /// By rank and number: one more than the place, zero for none.
+    places: Vec<Vec<u32>>,
+    pub(super) goals: Vec<Option<Goal>>,
+    pub(super) coming: Vec<Coming>,
+    next_ticket: u64,
+    pub(super) spare: Spare,
+    /// Costs of kept messages that posted buffers have taken.
+    pub(super) to_release: Vec<(Rank, u64)>,
+}
+
+impl RawTable {
+    pub fn new(ranks: usize) -> RawTable {
+        RawTable { places: vec![Vec::new(); ranks], ..RawTable::default() }
+    }
+
+    /// The place of a channel, made if there is none. `None`: the rank does not exist, or there are too many.
+    #[inline]
+    fn place_of(&mut self, src: Rank, number: u16) -> Option<u32> {
+        match self.places.get(src.0 as usize)?.get(usize::from(number)) {
+            Some(place) if *place > 0 => Some(place - 1),
+            _ => self.make_place(src, number),
+        }
+    }
+
+    #[cold]
+    fn make_place(&mut self, peer: Rank, number: u16) -> Option<u32> {
+        if self.states.len() >= PLACES_MAX {
+            return None;
+        }
+        let row = self.places.get_mut(peer.0 as usize)?;
+        if row.len() <= usize::from(number) {
+            row.resize(usize::from(number) + 1, 0);
+        }
+        self.states.push(State::new(peer));
+        row[usize::from(number)] = self.states.len() as u32;
+        Some(self.states.len() as u32 - 1)
+    }
+
+    /// Opens this end. `Err(true)`: it is open already; `Err(false)`: no room for another channel.
+    pub fn open(&mut self, peer: Rank, number: u16) -> Result<u32, bool> {
+        let place = self.place_of(peer, number).ok_or(false)?;
+        let state = &mut self.states[place as usize];
+        if state.open {
+            return Err(true);
+        }
+        state.open = true;
+        state.closed = false;
+        Ok(place)
+    }
+
+    /// Closes this end: posted buffers are gone, kept messages are dropped. Returns what is to be released.
+    pub fn close(&mut self, place: u32, outbox: &mut Outbox) -> (Rank, Vec<u64>) {
+        let state = &mut self.states[place as usize];
+        state.open = false;
+        state.closed = true;
+        state.taken = 0;
+        let mut costs = Vec::new();
+        for posted in state.posted.drain(..) {
+            if let PostState::Coming { transfer, .. } = posted.state {
+                self.goals[transfer as usize] = Some(Goal::Nowhere);
+            }
+        }
+        for kept in state.kept.drain(..) {
+            match kept {
+                Kept::Coming { transfer, done: false, .. } => self.goals[transfer as usize] = Some(Goal::Nowhere),
+                Kept::Asked { transfer, id, .. } => {
+                    self.goals[transfer as usize] = Some(Goal::Nowhere);
+                    outbox.grant(id);
+                }
+                whole => costs.push(whole.cost()),
+            }
+        }
+        (state.peer, costs)
+    }
+
+    #[inline]
+    pub(super) fn state(&mut self, place: u32) -> &mut State {
+        &mut self.states[place as usize]
+    }
+
+    /// A name for one blocked receive.
+    #[inline]
+    pub fn ticket(&mut self, place: u32) -> u64 {
+        self.next_ticket = self.next_ticket.wrapping_add(1 << PLACE_BITS);
+        TICKET | self.next_ticket | u64::from(place)
+    }
+
+    /// Takes a kept message's memory back.
+    pub(super) fn spare(&mut self, kept: Kept) {
+        if let Some(bytes) = kept.into_bytes() {
+            self.spare.give(bytes);
+        }
+    }
+
+    /// Posts a buffer; what was kept goes there first.
+    pub fn post(&mut self, place: u32, buffer: Buffer, token: u64, outbox: &mut Outbox) {
+        let state = &mut self.states[place as usize];
+        state.posted.push_back(Posted { buffer, token, state: PostState::Waiting });
+        self.serve_posted(place, outbox);
+    }
+
+    /// The first posted buffer, if it is done.
+    pub fn take_posted(&mut self, place: u32) -> Option<Landed> {
+        self.states[place as usize].take_posted()
+    }
+
+    /// Gives kept messages to waiting buffers.
+    pub(super) fn serve_posted(&mut self, place: u32, outbox: &mut Outbox) {
+        let state = &mut self.states[place as usize];
+        while let Some(needed) = state.kept.front().map(Kept::len) {
+            let Some(at) = state.next_fitting(needed) else { return };
+            let posted = &mut state.posted[at];
+            let (transfer, landed) = match state.kept.pop_front() {
+                Some(Kept::Coming { bytes, transfer, done: false, .. }) => {
+                    posted.buffer[..bytes.len()].copy_from_slice(&bytes);
+                    (transfer, bytes.len())
+                }
+                Some(Kept::Asked { transfer, id, .. }) => {
+                    outbox.grant(id);
+                    (transfer, 0)
+                }
+                Some(whole) => {
+                    let bytes = whole.whole().unwrap_or_default();
+                    posted.buffer[..bytes.len()].copy_from_slice(bytes);
+                    posted.state = PostState::Done(Ok(bytes.len()));
+                    self.to_release.push((state.peer, whole.cost()));
+                    continue;
+                }
+                None => return,
+            };
+            posted.state = PostState::Coming { transfer, landed };
+            self.goals[transfer as usize] = Some(Goal::Posted(place));
+        }
+    }
+
+    #[inline]
+    fn arrived(&mut self, place: u32, body: Body<'_>, cost: u64, hand: &mut Hand<'_>) -> Fate {
+        let state = &mut self.states[place as usize];
+        let len = body.len();
+        if is_of(hand, place)
+            && state.kept.is_empty()
+            && !state.has_waiting()
+            && state.coming == 0
+            && hand.landed.is_none()
+            && len <= hand.room()
+        {
+            body.copy_to(hand.buffer());
+            hand.landed = Some((state.peer, 0, len));
+            return Fate::Done;
+        }
+        self.arrived_for_nobody_here(place, body, cost)
+    }
+
+    /// To a posted buffer, or kept.
+    fn arrived_for_nobody_here(&mut self, place: u32, body: Body<'_>, cost: u64) -> Fate {
+        let state = &mut self.states[place as usize];
+        let len = body.len();
+        if state.closed {
+            return Fate::Done;
+        }
+        if state.kept.is_empty()
+            && let Some(at) = state.next_fitting(len)
+        {
+            let posted = &mut state.posted[at];
+            body.copy_to(&mut posted.buffer);
+            posted.state = PostState::Done(Ok(len));
+            return Fate::Done;
+        }
+        state.kept.push_back(if len <= SMALL_BYTES {
+            let mut bytes = [0; SMALL_BYTES];
+            body.copy_to(&mut bytes);
+            Kept::Small { bytes, len: len as u8, cost }
+        } else {
+            let mut bytes = self.spare.take(len).unwrap_or_default();
+            body.append_to(&mut bytes);
+            Kept::Whole { bytes, cost }
+        });
+        Fate::Kept
+    }
+}
+
+/// Whether this thread waits at that channel.
+#[inline]
+pub(super) fn is_of(hand: &Hand<'_>, place: u32) -> bool {
+    hand.ticket() & (TICKET | PLACE_MASK) == TICKET | u64::from(place)
+}
+
+/// The channel's number.
+#[inline]
+fn number_of(header: &[u8]) -> Option<u16> {
+    let word = u32::from_le_bytes(header.try_into().ok()?);
+    u16::try_from(word).ok()
+}
+
+/// The header of a message.
+#[inline]
+pub(super) fn header_of(number: u16) -> [u8; HEADER_BYTES] {
+    u32::from(number).to_le_bytes()
+}
+
+impl ReceiveHandler for RawTable {
+    #[inline]
+    fn message(&mut self, src: Rank, header: &[u8], body: Body<'_>, cost: u64, here: &mut Here<'_, '_>) -> Fate {
+        match number_of(header).and_then(|number| self.place_of(src, number)) {
+            Some(place) => self.arrived(place, body, cost, here.hand),
+            None => Fate::Done,
+        }
+    }
+
+    fn begin(
+        &mut self,
+        id: TransferId,
+        header: &[u8],
+        total: usize,
+        asked: bool,
+        cost: u64,
+        here: &mut Here<'_, '_>,
+    ) -> Begin {
+        match number_of(header).and_then(|number| self.place_of(id.src, number)) {
+            Some(place) => self.begins(place, id, total, asked, cost, here.hand),
+            None => Begin::Take(self.add_goal(Goal::Nowhere)),
+        }
+    }
+
+    fn part(&mut self, number: u64, body: Body<'_>, here: &mut Here<'_, '_>) {
+        self.take_part(number, body, here.hand);
+    }
+
+    fn end(&mut self, number: u64, _here: &mut Here<'_, '_>) -> Fate {
+        self.end_parts(number)
+    }
+
+    fn withdrawn(&mut self, number: u64, here: &mut Here<'_, '_>) {
+        self.withdraw_parts(number, here.outbox);
+    }
+
+    fn peer_gone(&mut self, rank: Rank, end: End, _here: &mut Here<'_, '_>) {
+        for state in self.states.iter_mut().filter(|state| state.peer == rank) {
+            state.end(end);
+        }
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
