@@ -23,6 +23,9 @@ pub const ENV_LOCAL_SIZE: &str = "PULC_LOCAL_SIZE";
 /// `COLUMNSxLINES` of the terminal that the job's output appears on, set by `pulc run` where it is one (and lines are not
 /// labelled): a rank's own standard output is a pipe, so it could not know.
 pub const ENV_TERMINAL: &str = "PULC_TERMINAL";
+/// Number of a process with which a daemon or a `pulc run` ends, however that process ends. Set by tests, benchmarks and the
+/// demo for what they start; never given to ranks.
+pub const ENV_ENDS_WITH: &str = "PULC_ENDS_WITH";
 
 /// Largest datagram between rank and keeper, in bytes. [`Boot`] travels in a sealed memfd, not in a datagram.
 pub const MESSAGE_MAX: usize = 4096;

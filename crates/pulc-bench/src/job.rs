@@ -2,6 +2,7 @@
 //! writes is the result.
 
 use crate::Error;
+use pulc_base::boot::ENV_ENDS_WITH;
 use pulc_base::clock::{Nanos, now};
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
@@ -47,6 +48,7 @@ pub fn this_program() -> Result<OsString, Error> {
 pub fn output(words: &[OsString], limit: Nanos) -> Result<String, Error> {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.env(ENV_ENDS_WITH, std::process::id().to_string());
     let mut child = command.spawn().map_err(Error::system("start a job"))?;
     let (out, err) = (drain(child.stdout.take()), drain(child.stderr.take()));
     let ended = wait(&mut child, limit);

@@ -1,4 +1,4 @@
-//! `pulc kill`: stops a job, from any node of the cluster.
+//! `pulc kill`: stops a job of the cluster from any of its nodes, or one that a `pulc run` of this user has here without a daemon.
 
 use crate::daemon;
 use pulc_base::JobId;
@@ -23,11 +23,18 @@ pub fn run(args: &Args) -> ExitCode {
     let kind = if args.now { StopKind::AtOnce } else { StopKind::Gently };
     let request = Request::Kill { job: args.job, kind };
     let answer = daemon::connect().and_then(|client| client.map(|mut client| client.call(&request)).transpose());
+    if matches!(answer, Ok(Some(Reply::Done))) {
+        return ExitCode::SUCCESS;
+    }
+    for mut client in daemon::connect_embedded() {
+        if let Ok(Reply::Done) = client.call(&request) {
+            return ExitCode::SUCCESS;
+        }
+    }
     let why = match answer {
-        Ok(Some(Reply::Done)) => return ExitCode::SUCCESS,
         Ok(Some(Reply::Refused { why })) => why,
         Ok(Some(_)) => "the daemon gave an answer to another question; use the same pulc for both".to_owned(),
-        Ok(None) => "no daemon runs here; start one with `pulc up` or `pulc join TOKEN`".to_owned(),
+        Ok(None) => format!("no running job {}; see `pulc ps`", args.job),
         Err(error) => error.to_string(),
     };
     eprintln!("pulc: {why}");

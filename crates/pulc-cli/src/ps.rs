@@ -1,26 +1,36 @@
-//! `pulc ps`: the jobs of the cluster with their processes on all nodes, as the local psid finds them out.
+//! `pulc ps`: the jobs of the cluster with their processes on all nodes, as the local psid finds them out, and those that this
+//! user's `pulc run`s on this machine have without a daemon.
 
 use crate::daemon;
 use pulc_base::boot::Gone;
 use pulc_control::{JobInfo, Reply, Request};
 use std::process::ExitCode;
+use std::time::Duration;
 
 #[derive(clap::Args)]
 pub struct Args {}
 
 pub fn run(_: &Args) -> ExitCode {
     let answer = daemon::connect().and_then(|client| client.map(|mut client| client.call(&Request::Ps)).transpose());
-    match answer {
-        Ok(Some(Reply::Jobs(jobs))) => {
-            print!("{}", table(&jobs));
-            ExitCode::SUCCESS
+    let mut jobs = match answer {
+        Ok(Some(Reply::Jobs(jobs))) => jobs,
+        Ok(Some(Reply::Refused { why })) => return fail(&why),
+        Ok(Some(_)) => return fail("the daemon gave an answer to another question; use the same pulc for both"),
+        Ok(None) => Vec::new(),
+        Err(error) => return fail(&error.to_string()),
+    };
+    for mut client in daemon::connect_embedded() {
+        // One that does not answer is ending.
+        if let Ok(Reply::Jobs(more)) = client.ask(&Request::Ps, EMBEDDED_ANSWERS_WITHIN) {
+            jobs.extend(more);
         }
-        Ok(Some(Reply::Refused { why })) => fail(&why),
-        Ok(Some(_)) => fail("the daemon gave an answer to another question; use the same pulc for both"),
-        Ok(None) => fail("no daemon runs here; start one with `pulc up` or `pulc join TOKEN`"),
-        Err(error) => fail(&error.to_string()),
     }
+    print!("{}", table(&jobs));
+    ExitCode::SUCCESS
 }
+
+/// Generous: the process may be short of processor time.
+const EMBEDDED_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
 fn fail(why: &str) -> ExitCode {
     eprintln!("pulc: {why}");

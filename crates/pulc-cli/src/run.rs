@@ -2,9 +2,9 @@
 //! this process. The threads here only move bytes; how the job ends is decided by psid.
 
 use crate::daemon;
-use crate::terminal::{Sink, feed_input, watch_signals};
-use pulc_base::boot::ENV_TERMINAL;
-use pulc_control::{Client, FrameError, LaunchSpec, Limit, Reply, Request, RunSpec};
+use crate::terminal::{Sink, end_with, feed_input, watch_signals};
+use pulc_base::boot::{ENV_ENDS_WITH, ENV_TERMINAL};
+use pulc_control::{Client, FrameError, LaunchSpec, Limit, Reply, Request, RunSpec, Tie};
 use pulc_hal::os::signals::{SIGHUP, SIGINT, SIGTERM, SignalFd};
 use pulc_psid::jobs::patience::Patience;
 use std::ffi::{OsStr, OsString};
@@ -68,6 +68,10 @@ pub fn run(args: Args) -> ExitCode {
     };
     let (label, alone, nodes) = (args.label, args.alone, args.nodes);
     let patience = Patience::read().of_client(Duration::from_millis(args.kill_delay));
+    let tie = match Tie::of_environment() {
+        Ok(tie) => tie,
+        Err(why) => return fail(&why, 1),
+    };
     let spec = match spec(args) {
         Ok(spec) => spec,
         Err(why) => return fail(&why, 1),
@@ -78,6 +82,9 @@ pub fn run(args: Args) -> ExitCode {
     };
     if let Err(error) = client.send(&Request::Run(Box::new(spec))) {
         return fail(&error.to_string(), 1);
+    }
+    if let Some(tie) = tie {
+        end_with(tie, client.sender());
     }
     let stopped = watch_signals(signals, client.sender());
     let input = feed_input(client.sender());
@@ -156,9 +163,10 @@ fn spec(args: Args) -> Result<RunSpec, String> {
     })
 }
 
-/// Our environment, with the size of the terminal if that is where the ranks' output appears as they wrote it.
+/// Our environment but what is about this process alone, with the size of the terminal if that is where the ranks' output appears as they wrote it.
 fn environment(label: bool) -> Vec<(OsString, OsString)> {
-    let mut variables: Vec<_> = std::env::vars_os().filter(|(name, _)| name != ENV_TERMINAL).collect();
+    let mut variables: Vec<_> =
+        std::env::vars_os().filter(|(name, _)| name != ENV_TERMINAL && name != ENV_ENDS_WITH).collect();
     if !label && let Ok(size) = rustix::termios::tcgetwinsize(std::io::stdout()) {
         variables.push((ENV_TERMINAL.into(), format!("{}x{}", size.ws_col, size.ws_row).into()));
     }

@@ -2,7 +2,7 @@
 //! signals. Used by `pulc run`. Writing blocks: a slow reader of our output holds the job back, nothing piles up.
 
 use pulc_base::Rank;
-use pulc_control::{ClientSender, Request, StopKind, Stream};
+use pulc_control::{ClientSender, Request, StopKind, Stream, Tie};
 use pulc_hal::os::signals::{SIGHUP, SIGINT, SignalFd};
 use std::collections::VecDeque;
 use std::io;
@@ -244,6 +244,16 @@ pub fn watch_signals(signals: SignalFd, sender: ClientSender) -> Stopped {
         }
     });
     stopped
+}
+
+/// The job ends at once when another process does.
+pub fn end_with(tie: Tie, sender: ClientSender) {
+    std::thread::spawn(move || {
+        tie.wait();
+        let _ = sender.send(&Request::Stop(StopKind::AtOnce));
+        std::thread::sleep(AT_ONCE);
+        std::process::exit(143);
+    });
 }
 
 #[cfg(test)]

@@ -205,3 +205,71 @@ fn stalling_cluster(test: &str) -> Option<Cluster> {
     cluster.start();
     Some(cluster)
 }
+
+/// A process that stands for a test, a benchmark or a demo.
+fn purpose() -> Child {
+    let mut command = std::process::Command::new("sleep");
+    command.arg("1000").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().expect("sleep can be started")
+}
+
+#[test]
+fn what_was_started_for_a_process_does_not_outlive_it() {
+    let test = "what_was_started_for_a_process_does_not_outlive_it";
+    let mut owner = purpose();
+    let number = owner.id().to_string();
+    let Ok(cluster) = Cluster::new(2, PULC) else {
+        let _ = owner.kill();
+        let _ = owner.wait();
+        return skipped(test, "network namespaces cannot be made");
+    };
+    let cluster = cluster.with_environment(&[("PULC_ENDS_WITH", &number)]);
+    cluster.start();
+    let mark = format!("owned-{}", std::process::id());
+    let over_daemons = long_job(&cluster, 0, 2, &mark);
+    let mut alone = cluster.host(1).command();
+    alone.args(["run", "--alone", "-n", "2", "sh", "-c", "trap '' TERM; sleep 1000"]).env("PULC_TEST_MARK", &mark);
+    let alone = alone.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("pulc can be started");
+    assert!(wait_until(|| Some(()).filter(|()| ranks(&mark).len() >= 16)).is_some(), "{:?}", ranks(&mark));
+    owner.kill().expect("it is our child");
+    owner.wait().expect("it is our child");
+    assert_eq!(end_of(alone).0, Some(143));
+    end_of(over_daemons);
+    expect_no_ranks(&mark);
+    cluster.expect_nothing_left();
+    let late = cluster.host(0).pulc(&["up"]);
+    assert!(late.stderr.contains("the process is gone"), "{late:?}");
+}
+
+#[test]
+fn jobs_without_a_daemon_are_seen_and_killed_too() {
+    let Ok(cluster) = Cluster::new(1, PULC) else {
+        return skipped("jobs_without_a_daemon_are_seen_and_killed_too", "network namespaces cannot be made");
+    };
+    let host = cluster.host(0);
+    assert_eq!(host.pulc(&["ps"]).expect_success().stdout, "no jobs\n");
+    let mark = format!("alone-{}", std::process::id());
+    let start = |nodes: &str| {
+        let mut command = host.command();
+        command.args(["run", "--alone", "-n", "2", "--nodes", nodes, "sleep", "1000"]).env("PULC_TEST_MARK", &mark);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.spawn().expect("pulc can be started")
+    };
+    let jobs = [start("1"), start("2")];
+    let table = || Some(host.pulc(&["ps"]).expect_success().stdout).filter(|table| table.matches(" pid ").count() == 4);
+    let table = wait_until(table).expect("both jobs are seen with their processes");
+    let numbers: Vec<&str> =
+        table.lines().filter_map(|line| line.strip_prefix("job ")?.split_whitespace().next()).collect();
+    assert_eq!(numbers.len(), 2, "{table}");
+    host.pulc(&["kill", "1234"]).expect_refusal(1, "no running job");
+    for number in numbers {
+        host.pulc(&["kill", number]).expect_success();
+    }
+    for job in jobs {
+        let (code, text) = end_of(job);
+        assert_eq!(code, Some(143), "{text}");
+        assert!(text.contains("was stopped by `pulc kill`"), "{text}");
+    }
+    assert_eq!(host.pulc(&["ps"]).expect_success().stdout, "no jobs\n");
+    cluster.expect_nothing_left();
+}

@@ -2,12 +2,16 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+mod embedded;
 pub mod frame;
 pub mod message;
 pub mod node;
 pub mod place;
+mod tie;
 
 pub use client::{Client, ClientSender, socket_name};
+pub use embedded::{embedded_name, embedded_names};
 pub use frame::{FRAME_MAX, FrameError};
 pub use message::{Ended, JobInfo, LaunchSpec, Limit, ProcessInfo, Reply, Request, RunSpec, StopKind, Stream};
 pub use node::{NodeInfo, NodeState};
+pub use tie::Tie;

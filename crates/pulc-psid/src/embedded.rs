@@ -2,12 +2,15 @@
 //! network, or several nodes of a *local cluster* that are connected like real ones. Runs in one thread of its own and
 //! ends with the process; when the process is killed, the keepers notice and end the job.
 
+use crate::daemon::accept;
 use crate::error::Error;
 use crate::jobs::{Jobs, JobsConfig};
 use crate::mesh::{Mesh, MeshConfig, MeshEvent, NodeState};
-use pulc_base::NodeId;
+use pulc_base::{NodeId, log};
+use pulc_control::embedded_name;
 use std::ffi::CString;
-use std::os::unix::net::UnixStream;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -33,7 +36,7 @@ pub fn start(nodes: u32, keeper_program: CString) -> Result<UnixStream, Error> {
         .spawn(move || {
             // Dropping `server` on failure is what the client notices.
             if let Err(error) = runtime.block_on(serve(nodes, keeper_program, server)) {
-                pulc_base::log!(Error, "psid", "{error}");
+                log!(Error, "psid", "{error}");
             }
         })
         .map_err(Error::io("cannot start the embedded psid"))?;
@@ -59,14 +62,31 @@ async fn serve(nodes: u32, keeper_program: CString, server: UnixStream) -> Resul
     }
     let stream = tokio::net::UnixStream::from_std(server).map_err(Error::io("cannot use the client's line"))?;
     rooms[0].client(stream).await;
+    let accepting = listen().and_then(|listener| accept(listener, rooms[0].clone()));
+    if let Err(error) = accepting {
+        log!(Warn, "psid", "{error}; `pulc ps` will not see this job");
+    }
     // The rooms run until the process ends.
     std::future::pending().await
 }
 
+/// For `pulc ps` and `pulc kill`.
+fn listen() -> Result<UnixListener, Error> {
+    let mut number = [0; 8];
+    random(&mut number)?;
+    let name = embedded_name(rustix::process::geteuid().as_raw(), u64::from_le_bytes(number));
+    SocketAddr::from_abstract_name(name)
+        .and_then(|address| UnixListener::bind_addr(&address))
+        .map_err(Error::io("cannot listen for other commands"))
+}
+
+fn random(bytes: &mut [u8]) -> Result<(), Error> {
+    rustix::rand::getrandom(bytes, rustix::rand::GetRandomFlags::empty()).map(drop).map_err(|_| Error::NoRandomness)
+}
+
 fn alone() -> Result<MeshConfig, Error> {
     let mut id = [0; 16];
-    rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())
-        .map_err(|error| Error::io("no random numbers")(error.into()))?;
+    random(&mut id)?;
     let uname = rustix::system::uname();
     Ok(MeshConfig::alone(&uname.nodename().to_string_lossy(), NodeId(id)))
 }

@@ -5,6 +5,7 @@
 use crate::finished::{Finished, run_within};
 use crate::leftovers;
 use crate::netns::Netns;
+use pulc_base::boot::ENV_ENDS_WITH;
 use std::fs;
 use std::io;
 use std::net::Ipv4Addr;
@@ -47,6 +48,7 @@ impl Cluster {
     pub fn new(count: usize, program: impl AsRef<Path>) -> io::Result<Cluster> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let tag = format!("cluster-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        remove_forgotten();
         let directory = std::env::temp_dir().join(format!("pulc-{tag}"));
         let switch = Netns::new()?;
         fs::create_dir_all(&directory)?;
@@ -175,6 +177,7 @@ impl Host {
     pub fn program_command(&self, program: &str) -> Command {
         let mut command = self.netns.command();
         command.arg(program).env("PULC_STATE_DIR", &self.state_dir).env(ENV_TAG, &self.tag).env_remove("PULC_INSTANCE");
+        command.env(ENV_ENDS_WITH, std::process::id().to_string());
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
     }
@@ -246,6 +249,19 @@ pub fn wait_until<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
             return None;
         }
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Directories of test processes that were killed: all else of theirs ends by itself.
+fn remove_forgotten() {
+    let entries = fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    for entry in entries {
+        let name = entry.file_name();
+        let pid =
+            name.to_str().and_then(|name| name.strip_prefix("pulc-cluster-")?.split('-').next()?.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! One run of the demo: starts it, forwards its picture to the terminal, takes its report out of the stream.
 
+use pulc_base::boot::ENV_ENDS_WITH;
 use pulc_heat::decomposition::Grid;
 use pulc_heat::report::Report;
 use pulc_heat::terminal::Terminal;
@@ -87,6 +88,7 @@ impl Stage {
             command.arg("--").arg(&pulc);
         }
         command.arg("heat").args(heat).stdin(Stdio::null()).stdout(Stdio::piped());
+        command.env(ENV_ENDS_WITH, std::process::id().to_string());
         let mut child = command.spawn().map_err(|error| format!("cannot start {}: {error}", pulc.display()))?;
         let report = child.stdout.take().map(|output| forward(output, screen.terminal.is_some()));
         let status = child.wait().map_err(|error| format!("cannot wait for {heading:?}: {error}"))?;

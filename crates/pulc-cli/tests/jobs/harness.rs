@@ -43,6 +43,7 @@ pub fn command(tag: &str, arguments: &[&str]) -> Command {
     let (name, value) = tag.split_once('=').unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_pulc"));
     command.args(["run", "--alone"]).args(arguments).env(name, value);
+    command.env("PULC_ENDS_WITH", std::process::id().to_string());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

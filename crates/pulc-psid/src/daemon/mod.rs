@@ -5,6 +5,7 @@
 mod clients;
 mod start;
 
+pub(crate) use clients::accept;
 pub use start::{Admission, Start, Started, client, down, join, nodes, start, token};
 
 use crate::error::Error;
@@ -14,13 +15,14 @@ use crate::mesh::{Mesh, MeshConfig, MeshEvent};
 use crate::peer_message::PeerMsg;
 use clients::Clients;
 use pulc_base::log;
+use pulc_control::Tie;
 use pulc_control::place::Place;
 use std::io::Write as _;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// Events that may wait for the daemon before the mesh holds the peers back.
 const EVENTS: usize = 1024;
@@ -91,8 +93,10 @@ impl Daemon {
         let (mut terminate, mut interrupt) = (on_signal(SignalKind::terminate())?, on_signal(SignalKind::interrupt())?);
         // Whoever closes a terminal does not mean us.
         let _hangup = on_signal(SignalKind::hangup())?;
+        let tie = tie()?;
         tell_ready()?;
         tokio::select! {
+            () = cut(tie) => log!(Info, "psid", "the process that this daemon was started for has ended: going down"),
             _ = terminate.recv() => log!(Info, "psid", "SIGTERM: going down"),
             _ = interrupt.recv() => log!(Info, "psid", "SIGINT: going down"),
             all = going_down.wait_for(Option::is_some) => {
@@ -152,6 +156,30 @@ async fn hear(
         }
         // While the daemon goes down the job room has ended already; peers are heard until they are told good-bye.
         let _ = jobs.send(event).await;
+    }
+}
+
+/// Tells when the process has ended with which this daemon ends, if its environment names one.
+fn tie() -> Result<Option<oneshot::Receiver<()>>, Error> {
+    let failed = Error::io("cannot start");
+    let Some(tie) = Tie::of_environment().map_err(|why| failed(std::io::Error::other(why)))? else { return Ok(None) };
+    let (sender, ended) = oneshot::channel();
+    let wait = move || {
+        tie.wait();
+        let _ = sender.send(());
+    };
+    std::thread::Builder::new().name("tie".to_owned()).spawn(wait).map_err(Error::io("cannot start a thread"))?;
+    Ok(Some(ended))
+}
+
+/// Returns when the process has ended; never without one.
+async fn cut(tie: Option<oneshot::Receiver<()>>) {
+    let ended = match tie {
+        Some(tie) => tie.await.is_ok(),
+        None => false,
+    };
+    if !ended {
+        std::future::pending().await
     }
 }
 

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::identity::{Settings, StateDir, Token, TokenEntry};
 use crate::membership::Member;
 use crate::mesh::{self, DEFAULT_PORT};
-use pulc_base::{NodeId, PROTOCOL_VERSION, boot};
+use pulc_base::{NodeId, PROTOCOL_VERSION, boot, log};
 use pulc_control::place::Place;
 use pulc_control::{Client, NodeInfo, NodeState, Reply, Request};
 use std::fs::{self, File, OpenOptions};
@@ -217,7 +217,15 @@ fn launch(place: &Place, state: &StateDir, settings: &Settings) -> Result<Starte
     }
     let nodes = nodes(place)?;
     let id = nodes.iter().find(|node| node.me).map_or(NodeId([0; 16]), |node| node.id);
-    let token = if state.ca()?.is_some() { Some(token(place, TOKEN_LIFE)?.0.to_string()) } else { None };
+    let token = match state.ca()?.map(|_| token(place, TOKEN_LIFE)).transpose() {
+        Ok(token) => token.map(|(token, _)| token.to_string()),
+        // The node is up all the same.
+        Err(error @ Error::TooManyTokens { .. }) => {
+            log!(Warn, "pulc", "no new token was made: {error}");
+            None
+        }
+        Err(error) => return Err(error),
+    };
     Ok(Started { id, name: settings.name.clone(), nodes, token })
 }
 
