@@ -6,6 +6,7 @@ use crate::terminal::{Sink, end_with, feed_input, watch_signals};
 use pulc_base::boot::{ENV_ENDS_WITH, ENV_TERMINAL};
 use pulc_control::{Client, FrameError, LaunchSpec, Limit, Reply, Request, RunSpec, Tie};
 use pulc_hal::os::signals::{SIGHUP, SIGINT, SIGTERM, SignalFd};
+use pulc_psid::error::shortage;
 use pulc_psid::jobs::patience::Patience;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -83,11 +84,17 @@ pub fn run(args: Args) -> ExitCode {
     if let Err(error) = client.send(&Request::Run(Box::new(spec))) {
         return fail(&error.to_string(), 1);
     }
-    if let Some(tie) = tie {
-        end_with(tie, client.sender());
-    }
-    let stopped = watch_signals(signals, client.sender());
-    let input = feed_input(client.sender());
+    let threads = || {
+        if let Some(tie) = tie {
+            end_with(tie, client.sender())?;
+        }
+        Ok((watch_signals(signals, client.sender())?, feed_input(client.sender())?))
+    };
+    // A job that has begun ends with this process.
+    let (stopped, input) = match threads() {
+        Ok(threads) => threads,
+        Err(error) => return fail(&format!("cannot start a thread: {}", shortage(&error)), 1),
+    };
     let mut sink = Sink::new(label, client.sender());
     // Once it has said anything, its silence means that the ranks have nothing to say.
     let mut first = Some(patience);

@@ -160,10 +160,10 @@ impl InputCredit {
 }
 
 /// Reads standard input in a thread that lives as long as the process, and sends it as far as there is credit.
-pub fn feed_input(sender: ClientSender) -> InputCredit {
+pub fn feed_input(sender: ClientSender) -> io::Result<InputCredit> {
     let credit = InputCredit { state: Arc::new((Mutex::new(Some(0)), Condvar::new())) };
     let shared = credit.clone();
-    std::thread::spawn(move || {
+    std::thread::Builder::new().name("input".to_owned()).spawn(move || {
         let stdin = io::stdin();
         let stdin = stdin.as_fd();
         let mut buffer = vec![0; 16 << 10];
@@ -191,8 +191,8 @@ pub fn feed_input(sender: ClientSender) -> InputCredit {
                 break;
             }
         }
-    });
-    credit
+    })?;
+    Ok(credit)
 }
 
 /// Whether `stdin` is a terminal that belongs to somebody else at the moment.
@@ -223,10 +223,10 @@ impl Stopped {
 }
 
 /// The first signal stops the job gently, the second one at once.
-pub fn watch_signals(signals: SignalFd, sender: ClientSender) -> Stopped {
+pub fn watch_signals(signals: SignalFd, sender: ClientSender) -> io::Result<Stopped> {
     let stopped = Stopped(Arc::new(AtomicI32::new(0)));
     let seen = stopped.clone();
-    std::thread::spawn(move || {
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         while let Ok(signal) = signals.read() {
             let first = seen.0.compare_exchange(0, signal, Ordering::AcqRel, Ordering::Acquire).is_ok();
             let kind = if first { StopKind::Gently } else { StopKind::AtOnce };
@@ -242,18 +242,19 @@ pub fn watch_signals(signals: SignalFd, sender: ClientSender) -> Stopped {
                 std::process::exit(128 + seen.signal().unwrap_or(signal));
             }
         }
-    });
-    stopped
+    })?;
+    Ok(stopped)
 }
 
 /// The job ends at once when another process does.
-pub fn end_with(tie: Tie, sender: ClientSender) {
-    std::thread::spawn(move || {
+pub fn end_with(tie: Tie, sender: ClientSender) -> io::Result<()> {
+    std::thread::Builder::new().name("tie".to_owned()).spawn(move || {
         tie.wait();
         let _ = sender.send(&Request::Stop(StopKind::AtOnce));
         std::thread::sleep(AT_ONCE);
         std::process::exit(143);
-    });
+    })?;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 
 use crate::daemon::accept;
 use crate::error::Error;
+use crate::event_loop;
 use crate::jobs::{Jobs, JobsConfig};
 use crate::mesh::{Mesh, MeshConfig, MeshEvent, NodeState};
 use pulc_base::{NodeId, log};
@@ -27,10 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub fn start(nodes: u32, keeper_program: CString) -> Result<UnixStream, Error> {
     let (client, server) = UnixStream::pair().map_err(Error::io("cannot make a socket pair"))?;
     server.set_nonblocking(true).map_err(Error::io("cannot make a socket pair"))?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(Error::io("cannot start the embedded psid"))?;
+    let runtime = event_loop::start()?;
     std::thread::Builder::new()
         .name("psid".to_owned())
         .spawn(move || {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    #[error("{what}: {source}")]
+    #[error("{what}: {text}", text = shortage(source))]
     Io { what: String, source: std::io::Error },
     #[error("node {0} is not known here; `pulc nodes` lists the known ones")]
     UnknownNode(NodeId),
@@ -71,6 +71,20 @@ pub enum Error {
     Certificate(#[source] rcgen::Error),
     #[error("TLS: {0}")]
     Tls(#[source] rustls::Error),
+}
+
+/// A system's error with a word about which limit was met, if it is one.
+pub fn shortage(error: &std::io::Error) -> String {
+    use rustix::io::Errno;
+    let hint = match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::MFILE) => "; raise the limit of open files (ulimit -n)",
+        Some(Errno::NFILE) => "; the whole system has no file to open left",
+        Some(Errno::AGAIN) => "; raise the limit of processes (ulimit -u)",
+        Some(Errno::NOMEM) => "; there is no memory left",
+        Some(Errno::NOSPC | Errno::DQUOT) => "; make room on that disk",
+        _ => "",
+    };
+    format!("{error}{hint}")
 }
 
 impl Error {

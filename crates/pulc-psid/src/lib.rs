@@ -4,6 +4,7 @@
 pub mod daemon;
 pub mod embedded;
 pub mod error;
+mod event_loop;
 pub mod identity;
 pub mod jobs;
 pub mod keeper;

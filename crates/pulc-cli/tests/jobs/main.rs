@@ -5,5 +5,7 @@ mod endings;
 mod harness;
 mod nodes;
 mod output;
+mod shortage;
+mod user;
 mod violence;
 mod what_travels;

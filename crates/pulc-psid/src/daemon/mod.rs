@@ -9,6 +9,7 @@ pub(crate) use clients::accept;
 pub use start::{Admission, Start, Started, client, down, join, nodes, start, token};
 
 use crate::error::Error;
+use crate::event_loop;
 use crate::identity::{DaemonLock, StateDir};
 use crate::jobs::{Jobs, JobsConfig};
 use crate::mesh::{Mesh, MeshConfig, MeshEvent};
@@ -70,11 +71,7 @@ impl Daemon {
     }
 
     fn run(self) -> Result<(), Error> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(Error::io("cannot start the event loop"))?;
-        runtime.block_on(self.serve())
+        event_loop::start()?.block_on(self.serve())
     }
 
     async fn serve(self) -> Result<(), Error> {

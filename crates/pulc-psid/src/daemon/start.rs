@@ -4,6 +4,7 @@
 use super::READY;
 use super::clients::TOKEN_LIFE;
 use crate::error::Error;
+use crate::event_loop;
 use crate::identity::{Settings, StateDir, Token, TokenEntry};
 use crate::membership::Member;
 use crate::mesh::{self, DEFAULT_PORT};
@@ -94,10 +95,7 @@ pub fn join(place: &Place, options: &Start, admission: &Admission) -> Result<Sta
     if settings.listen_chosen {
         mesh::check_free(settings.listen)?;
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(Error::io("cannot start an event loop"))?;
+    let runtime = event_loop::start()?;
     let me = Member {
         id: NodeId([0; 16]),
         name: settings.name.clone(),

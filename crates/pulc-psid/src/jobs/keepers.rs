@@ -1,6 +1,7 @@
 //! Keepers as processes: starting them, and clearing away what is left when one has died a violent death together with its
 //! guardian. psid is a subreaper, so their orphans become its children. Keepers of all daemons in this process are known here.
 
+use crate::error::shortage;
 use crate::keeper::remains::Remains;
 use pulc_base::{JobId, NodeId, boot, log};
 use pulc_hal::os::process::{Child, Group, Start, Starter};
@@ -30,9 +31,10 @@ pub struct KeeperProcess {
 }
 
 /// Starts a keeper; returns it with psid's end of the line.
-pub fn start(program: &CString) -> io::Result<(KeeperProcess, UnixStream)> {
-    let (ours, theirs) = UnixStream::pair()?;
-    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
+pub fn start(program: &CString) -> Result<(KeeperProcess, UnixStream), String> {
+    let short = |error: io::Error| shortage(&error);
+    let (ours, theirs) = UnixStream::pair().map_err(short)?;
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null").map_err(short)?;
     let argv = [c"pulc".to_owned(), c"keeper".to_owned()];
     let env: Vec<CString> = std::env::vars_os()
         .filter(|(name, _)| name != boot::ENV_JOBID)
@@ -54,7 +56,8 @@ pub fn start(program: &CString) -> io::Result<(KeeperProcess, UnixStream)> {
         cgroup: None,
     };
     let mut alive = alive();
-    let child = Starter::default().start(&start).map_err(|error| io::Error::other(error.to_string()))?;
+    let child = Starter::default().start(&start);
+    let child = child.map_err(|error| format!("{}: {}", error.step.what(), shortage(&error.source)))?;
     alive.get_or_insert_default().insert(child.pid);
     Ok((KeeperProcess { child }, ours))
 }

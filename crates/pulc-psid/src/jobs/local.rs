@@ -4,6 +4,7 @@
 use super::keepers::{self, End};
 use super::message::{JobBody, JobOrder, PreparedNode};
 use super::{CANCELLED_MAX, Event, Room, connection, own_user};
+use crate::error::shortage;
 use crate::keeper::message::{Order, Prepare, Report};
 use pulc_base::boot::{Boot, Gone};
 use pulc_base::{JobId, NodeId, Rank, log};
@@ -127,10 +128,11 @@ impl Room {
         job: JobId,
         part: &LocalJob,
         first: u32,
-    ) -> std::io::Result<(keepers::KeeperProcess, mpsc::UnboundedSender<Order>)> {
+    ) -> Result<(keepers::KeeperProcess, mpsc::UnboundedSender<Order>), String> {
         let (process, line) = keepers::start(&self.config.keeper_program)?;
-        line.set_nonblocking(true)?;
-        let sender = connection::keeper(tokio::net::UnixStream::from_std(line)?, job, self.events.clone());
+        let line = line.set_nonblocking(true).and_then(|()| tokio::net::UnixStream::from_std(line));
+        let line = line.map_err(|error| shortage(&error))?;
+        let sender = connection::keeper(line, job, self.events.clone());
         let me = &part.order.nodes[part.index as usize];
         let rails = if part.order.nodes.len() > 1 { self.own_rails() } else { Vec::new() };
         let _ = sender.send(Order::Prepare(Box::new(Prepare {

@@ -80,6 +80,13 @@ impl Control {
     }
 }
 
+/// Tells psid why a keeper fails that has no loop any more, or none yet.
+pub fn last_words(mut line: UnixStream, text: String) {
+    if let Ok(bytes) = frame::encode(&Report::Failed { text }) {
+        let _ = line.write_all(&bytes);
+    }
+}
+
 impl AsFd for Control {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()

@@ -8,6 +8,7 @@ use super::lookup::find_program;
 use super::message::Prepare;
 use super::pinning::Pinning;
 use super::remains::Remains;
+use crate::error::shortage;
 use pulc_base::boot::{
     self, ENV_COOKIE, ENV_JOBID, ENV_KEEPER, ENV_LOCAL_RANK, ENV_LOCAL_SIZE, ENV_NODE, ENV_RANK, ENV_SIZE,
 };
@@ -15,7 +16,7 @@ use pulc_base::{Rank, log};
 use pulc_control::{LaunchSpec, Stream};
 use pulc_hal::board::Board;
 use pulc_hal::os::fdpass::Listener;
-use pulc_hal::os::process::{Child, Group, ResourceLimit, Start, Starter};
+use pulc_hal::os::process::{Child, Group, ResourceLimit, Start, StartError, Starter};
 use pulc_hal::os::{memfd, signals};
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -63,8 +64,8 @@ pub fn prepare(order: Prepare, guarded: &Guarded) -> Result<Prepared, String> {
     fill_random(&mut random)?;
     let (name_bits, cookies) = random.split_at(16);
     let name = format!("pulc-keeper-{}", hex(name_bits));
-    let listener =
-        Listener::bind(name.as_bytes()).map_err(|error| format!("cannot open the attach socket: {error}"))?;
+    let listener = Listener::bind(name.as_bytes())
+        .map_err(|error| format!("cannot open the attach socket: {}", shortage(&error)))?;
     let board = Board::create(order.count).map_err(|error| format!("cannot make the board: {error}"))?;
     let mut seats = Vec::new();
     let mut addresses = Vec::new();
@@ -72,7 +73,7 @@ pub fn prepare(order: Prepare, guarded: &Guarded) -> Result<Prepared, String> {
         let mut rails = Vec::new();
         let mut bound = Vec::new();
         for ip in &order.rails {
-            let failed = |error| format!("cannot bind a socket for rank {rank} at {ip}: {error}");
+            let failed = |error| format!("cannot bind a socket for rank {rank} at {ip}: {}", shortage(&error));
             let socket = UdpSocket::bind((*ip, 0)).map_err(failed)?;
             bound.push(socket.local_addr().map_err(failed)?);
             rails.push(OwnedFd::from(socket));
@@ -86,6 +87,14 @@ pub fn prepare(order: Prepare, guarded: &Guarded) -> Result<Prepared, String> {
         .map_err(|error| format!("cannot open /dev/null: {error}"))?;
     let cgroup = Cgroup::make(&cgroup_name(order.job, order.node));
     Ok(Prepared { order, addresses, cgroup, program, name, listener, board, seats, pinning, null })
+}
+
+fn no_pipe(error: rustix::io::Errno) -> String {
+    format!("no pipe: {}", shortage(&error.into()))
+}
+
+fn not_started(error: StartError) -> String {
+    format!("{}: {}", error.step.what(), shortage(&error.source))
 }
 
 fn untold(error: std::io::Error) -> String {
@@ -128,10 +137,10 @@ pub fn go(
         let seat = &seats[local];
         let own = own_environment(seat, local);
         let mut attempt = || -> Result<Started, String> {
-            let (out_reader, out) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| format!("no pipe: {error}"))?;
-            let (err_reader, err) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| format!("no pipe: {error}"))?;
+            let (out_reader, out) = pipe_with(PipeFlags::CLOEXEC).map_err(no_pipe)?;
+            let (err_reader, err) = pipe_with(PipeFlags::CLOEXEC).map_err(no_pipe)?;
             let input = match seat.rank {
-                Rank(0) => Some(pipe_with(PipeFlags::CLOEXEC).map_err(|error| format!("no pipe: {error}"))?),
+                Rank(0) => Some(pipe_with(PipeFlags::CLOEXEC).map_err(no_pipe)?),
                 _ => None,
             };
             for fd in [&out_reader, &err_reader].into_iter().chain(input.as_ref().map(|(_, writer)| writer)) {
@@ -152,7 +161,7 @@ pub fn go(
                 extra_fds: &[],
                 cgroup: cgroup.as_ref().map(AsFd::as_fd),
             };
-            let child = starter.start(&start).map_err(|error| error.to_string())?;
+            let child = starter.start(&start).map_err(not_started)?;
             let pipes = [(Stream::Out, out_reader), (Stream::Err, err_reader)];
             Ok(Started { child, rank: seat.rank, pipes, input: input.map(|(_, writer)| writer) })
         };

@@ -18,6 +18,7 @@ mod pinning;
 pub mod remains;
 mod streams;
 
+use crate::error::shortage;
 use broker::{Broker, Event};
 use control::Control;
 use ending::Processes;
@@ -52,6 +53,7 @@ const SWEEP: Nanos = Nanos::from_ms(5);
 
 /// The whole life of a keeper and of its guardian. `line` is the keeper's connection to psid.
 pub fn main(line: OwnedFd) -> ExitCode {
+    let for_failure = line.try_clone();
     let part = guardian::split(line).and_then(|part| match part {
         Part::Guardian(code) => Ok(code),
         Part::Keeper(guarded, line) => {
@@ -62,7 +64,11 @@ pub fn main(line: OwnedFd) -> ExitCode {
     match part {
         Ok(code) => code,
         Err(error) => {
-            log!(Error, "keeper", "{error}");
+            let text = format!("the keeper of the job cannot go on: {}", shortage(&error));
+            log!(Info, "keeper", "{text}");
+            if let Ok(line) = for_failure {
+                control::last_words(UnixStream::from(line), text);
+            }
             ExitCode::FAILURE
         }
     }

@@ -86,7 +86,8 @@ pub struct StartError {
 }
 
 impl Step {
-    fn what(self) -> &'static str {
+    /// In words.
+    pub fn what(self) -> &'static str {
         match self {
             Step::Clone => "cannot create a process",
             Step::ParentDied => "the parent ended meanwhile",
