@@ -255,9 +255,10 @@ fn side(side: usize, what: &str, size: usize) {
     let took = now().since(start);
     channel.send(&[2; 8]);
     samples.sort_unstable();
+    let p10 = samples[trips / 10] as f64 / 1e3;
     let rate = (streamed * size) as f64 / took.0 as f64;
     println!(
-        "{what:<10} {size:>8} B  one way p50 {:>8.2} us  p99 {:>8.2} us   {rate:>6.2} GB/s  {:>7.0} k/s   ({})",
+        "{what:<10} {size:>8} B  one way p10 {p10:>7.2} p50 {:>8.2} us  p99 {:>8.2} us   {rate:>6.2} GB/s  {:>7.0} k/s   ({})",
         samples[trips / 2] as f64 / 1e3,
         samples[trips * 99 / 100] as f64 / 1e3,
         streamed as f64 / took.0 as f64 * 1e6,

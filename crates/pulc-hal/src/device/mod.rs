@@ -14,6 +14,7 @@ pub mod shm;
 pub mod sim;
 pub mod udp;
 mod udp_outbox;
+mod udp_paths;
 mod udp_socket;
 #[cfg(test)]
 mod udp_tests;

@@ -5,28 +5,26 @@
 //! the link is for. Only `Again` is told, because then trying later helps.
 
 use super::udp_outbox::{Outbox, RUN_BYTES_MAX, RUN_FRAMES_MAX};
+use super::udp_paths::{Path, Paths};
 use super::udp_socket::{
     BATCH_MAX, DATAGRAM_MAX, Inbox, Outgoing, PIECES_MAX, RawAddress, option, path_mtu, send_batch, send_gathered,
-    set_option,
 };
 use super::{Caps, Device, Frame, Limits, Peer, SendError, Sink};
 use pulc_base::metrics::DeviceCounters;
 use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
-/// Wanted for the socket's buffers; the kernel gives what its limits allow.
-const SOCKET_BUFFER_BYTES: i32 = 4 << 20;
 /// Smallest IP packet that every path carries unfragmented, by practice.
 const MTU_DEFAULT: usize = 1500;
 /// Longer frames than this bring nothing, even where the path carries them, and take more of a window than many peers can
 /// share; eight of these fill one run.
 const FRAME_MAX: usize = 8_128;
 
-/// One UDP socket as a device.
+/// One UDP address as a device.
 pub struct Udp {
-    socket: UdpSocket,
+    paths: Paths,
     local: SocketAddr,
     peers: Vec<Option<Destination>>,
     by_address: HashMap<SocketAddr, Peer>,
@@ -48,6 +46,7 @@ pub struct Udp {
 
 struct Destination {
     raw: RawAddress,
+    path: Path,
     address: SocketAddr,
     frame_max: usize,
 }
@@ -58,23 +57,15 @@ impl Udp {
     /// # Errors
     /// What the system says about the socket.
     pub fn new(socket: UdpSocket) -> io::Result<Udp> {
-        socket.set_nonblocking(true)?;
-        let local = socket.local_addr()?;
-        // Refusals of these leave the socket slower, not broken: segmentation and merging are newer than some kernels.
-        let _ = set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, SOCKET_BUFFER_BYTES);
-        let _ = set_option(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, SOCKET_BUFFER_BYTES);
-        let _ = set_option(&socket, libc::SOL_UDP, libc::UDP_GRO, 1);
-        let segments = option(&socket, libc::SOL_UDP, libc::UDP_SEGMENT).is_ok();
-        if local.is_ipv4() {
-            // A path that is narrower than its first link fragments rather than stalls.
-            let _ = set_option(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT);
-        }
-        let receive_buffer_bytes = option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF)?;
+        let paths = Paths::new(socket)?;
+        let local = paths.local();
+        let segments = option(paths.bound(), libc::SOL_UDP, libc::UDP_SEGMENT).is_ok();
+        let receive_buffer_bytes = option(paths.bound(), libc::SOL_SOCKET, libc::SO_RCVBUF)?;
         let mtu = if local.ip().is_loopback() { path_mtu(local, local).unwrap_or(MTU_DEFAULT) } else { MTU_DEFAULT };
         Ok(Udp {
             frame_max: frame_max_for(mtu, &local),
             receive_buffer_bytes: usize::try_from(receive_buffer_bytes).unwrap_or(0),
-            socket,
+            paths,
             local,
             peers: Vec::new(),
             by_address: HashMap::new(),
@@ -98,7 +89,7 @@ impl Udp {
         let mtu = path_mtu(self.local, address).unwrap_or(MTU_DEFAULT);
         let frame_max = frame_max_for(mtu, &address);
         let peer = Peer(self.peers.len() as u32);
-        self.peers.push(Some(Destination { raw: RawAddress::new(address), address, frame_max }));
+        self.peers.push(Some(Destination { raw: RawAddress::new(address), path: Path::Untried, address, frame_max }));
         self.by_address.insert(address, peer);
         peer
     }
@@ -135,6 +126,7 @@ impl Udp {
         if segment > max || segment == 0 {
             return Err(SendError::TooLong { len: segment, max });
         }
+        self.try_path(to);
         self.push_out();
         if !self.outbox.runs.is_empty() {
             self.counters.again += 1;
@@ -193,6 +185,15 @@ impl Udp {
         Ok(())
     }
 
+    /// The first frame to a peer: it gets a socket of its own if there is one left.
+    fn try_path(&mut self, to: Peer) {
+        if let Some(Some(destination)) = self.peers.get_mut(to.0 as usize)
+            && destination.path == Path::Untried
+        {
+            destination.path = self.paths.connect(destination.address);
+        }
+    }
+
     fn destination(&self, peer: Peer) -> Option<&Destination> {
         self.peers.get(peer.0 as usize)?.as_ref()
     }
@@ -204,7 +205,13 @@ impl Udp {
 
     fn send_now(&mut self, to: Peer, pieces: &[&[u8]], bytes: usize, segment: usize) -> Outcome {
         let Some(destination) = self.destination(to) else { return Outcome::Sent };
-        let result = send_gathered(&self.socket, &destination.raw, pieces, segment_option(bytes, segment));
+        let (socket, needs_address) = self.paths.socket(destination.path);
+        let address = needs_address.then_some(&destination.raw);
+        let mut result = send_gathered(socket, address, pieces, segment_option(bytes, segment));
+        if !needs_address && result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+            // The echo of an earlier datagram: this one has not been tried yet.
+            result = send_gathered(socket, address, pieces, segment_option(bytes, segment));
+        }
         self.counters.system_calls += 1;
         match result {
             Ok(()) => Outcome::Sent,
@@ -230,13 +237,19 @@ impl Udp {
     fn push_out(&mut self) {
         while !self.outbox.runs.is_empty() {
             let mut batch = Vec::with_capacity(BATCH_MAX);
+            let mut path = None;
             for run in self.outbox.runs.iter().take(BATCH_MAX) {
                 let destination = self.peers[run.to.0 as usize].as_ref().expect("closing a peer empties its runs");
+                if *path.get_or_insert(destination.path) != destination.path {
+                    break;
+                }
                 let bytes = &self.outbox.bytes[run.start..run.end];
-                batch.push(Outgoing { to: &destination.raw, bytes, segment: segment_option(bytes.len(), run.segment) });
+                let to = self.paths.socket(destination.path).1.then_some(&destination.raw);
+                batch.push(Outgoing { to, bytes, segment: segment_option(bytes.len(), run.segment) });
             }
+            let socket = self.paths.socket(path.expect("a run was there")).0;
             let first_is_run = batch[0].segment.is_some();
-            let result = send_batch(&self.socket, &batch);
+            let result = send_batch(socket, &batch);
             self.counters.system_calls += 1;
             let taken = match result {
                 Ok(taken) => taken,
@@ -259,10 +272,8 @@ impl Udp {
             return true;
         }
         (self.received, self.current, self.offset) = (0, 0, 0);
-        self.counters.system_calls += 1;
-        // Errors here are echoes of earlier sends (a peer's port was closed): they say nothing about this socket.
         let asked = self.batch;
-        let got = self.inbox.receive(&self.socket, asked).unwrap_or(0);
+        let got = self.paths.receive(&mut self.inbox, asked, &mut self.counters.system_calls);
         self.received = got;
         // Ask for more when many small datagrams came; one merged train is best worked off while it is in the cache.
         let small = (0..got).all(|index| self.inbox.shape(index).0 < 4096);
@@ -310,6 +321,7 @@ impl Device for Udp {
         if len > max {
             return Err(SendError::TooLong { len, max });
         }
+        self.try_path(to);
         if self.outbox.is_full() {
             self.push_out();
             if self.outbox.is_full() {
@@ -357,13 +369,14 @@ impl Device for Udp {
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.socket.as_fd())
+        Some(self.paths.wait_fd())
     }
 
     fn close_peer(&mut self, peer: Peer) {
         if let Some(closed) = self.peers.get_mut(peer.0 as usize).and_then(Option::take) {
             self.by_address.remove(&closed.address);
             self.outbox.runs.retain(|run| run.to != peer);
+            self.paths.disconnect(closed.path);
             self.last_sender = None;
         }
     }

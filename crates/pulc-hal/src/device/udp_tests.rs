@@ -148,3 +148,42 @@ impl ConcatBytes for Vec<(Peer, Vec<u8>)> {
         self.iter().flat_map(|(_, frame)| frame.clone()).collect()
     }
 }
+
+#[test]
+fn peers_with_and_without_a_socket_of_their_own_are_told_apart_and_none_is_overheard() {
+    let mut hub = device();
+    let mut rim: Vec<(Udp, Peer)> = (0..20)
+        .map(|_| {
+            let mut one = device();
+            let to_hub = one.open(hub.local_address());
+            (one, to_hub)
+        })
+        .collect();
+    let at_hub: Vec<Peer> = rim.iter().map(|(one, _)| hub.open(one.local_address())).collect();
+    for round in 0..3u8 {
+        for (index, peer) in at_hub.iter().enumerate() {
+            hub.send_short(*peer, [&[round, index as u8], &[]]).expect("an idle socket takes a frame");
+            hub.flush();
+        }
+        for (index, (one, to_hub)) in rim.iter_mut().enumerate() {
+            let came = collect(one, 1);
+            assert_eq!(came, [(*to_hub, vec![round, index as u8])]);
+            one.send_short(*to_hub, [&[index as u8], &[round]]).expect("an idle socket takes a frame");
+            one.flush();
+        }
+        let mut came = collect(&mut hub, rim.len());
+        came.sort();
+        let sent: Vec<_> = at_hub.iter().enumerate().map(|(index, peer)| (*peer, vec![index as u8, round])).collect();
+        assert_eq!(came, sent, "round {round}");
+    }
+    // A peer that was closed and opened again has another number and is heard again.
+    let (one, to_hub) = &mut rim[0];
+    hub.close_peer(at_hub[0]);
+    let again = hub.open(one.local_address());
+    hub.send_short(again, [b"again", &[]]).expect("an idle socket takes a frame");
+    hub.flush();
+    assert_eq!(collect(one, 1), [(*to_hub, b"again".to_vec())]);
+    one.send_short(*to_hub, [b"heard", &[]]).expect("an idle socket takes a frame");
+    one.flush();
+    assert_eq!(collect(&mut hub, 1), [(again, b"heard".to_vec())]);
+}
