@@ -24,4 +24,5 @@ pub use error::{End, Error, SendFault};
 pub use process::{Guard, Process, Shared, Waited, Watch};
 pub use sending::{Progress, Sending};
 pub use switch::{Begin, Body, Fate, Hand, Here, Outbox, ReceiveHandler, TransferId};
+pub use uncounted::{Parcel, Sent};
 pub use wire::MESSAGE_COST;

@@ -55,7 +55,13 @@ impl Engine {
     #[cold]
     fn push_outbox(&mut self) {
         for _ in 0..self.floor.outbox.posts.len() {
-            let Some(post) = self.floor.outbox.posts.pop_front() else { return };
+            let Some(mut post) = self.floor.outbox.posts.pop_front() else { return };
+            if let Post::Parcel(parcel) = &mut post {
+                if !parcel.step(self) {
+                    self.floor.outbox.posts.push_back(post);
+                }
+                continue;
+            }
             // A channel that cannot be made now may be made later; to those that are gone nothing goes.
             if matches!(self.push(&post), Ok(Outcome::Again) | Err(SendFault::NoChannel(_))) {
                 self.floor.outbox.posts.push_back(post);
@@ -82,6 +88,8 @@ impl Engine {
                 Ok(outcome)
             }
             Post::Credit { dst, units } => self.send_frame(*dst, control(Kind::Credit, *units), &[], &[]),
+            // Parcels are stepped, not pushed.
+            Post::Parcel(_) => Ok(Outcome::Sent),
             Post::Withdraw { dst, id } => self.send_frame(*dst, control(Kind::Withdraw, *id), &[], &[]),
         }
     }

@@ -15,8 +15,6 @@ pub struct Sending<'a> {
     dst: Rank,
     proto: Proto,
     flags: u8,
-    /// The receiver is asked for room, however short the message.
-    must_ask: bool,
     header: &'a [u8],
     body: &'a [u8],
     state: State,
@@ -35,17 +33,13 @@ enum State {
 
 impl<'a> Sending<'a> {
     pub(crate) fn new(dst: Rank, proto: Proto, flags: u8, header: &'a [u8], body: &'a [u8]) -> Sending<'a> {
-        Sending { dst, proto, flags, must_ask: false, header, body, state: State::Begin }
+        Sending { dst, proto, flags, header, body, state: State::Begin }
     }
 
-    /// A message outside all credit, for protocols that count their own: it leaves at once, whatever its length.
+    /// A message outside all credit, for protocols that count their own. It leaves at once unless it is longer than
+    /// a peer's whole window: then its receiver's handler is asked first.
     pub fn uncounted(dst: Rank, proto: Proto, header: &'a [u8], body: &'a [u8]) -> Sending<'a> {
         Sending::new(dst, proto, FREE, header, body)
-    }
-
-    /// A message that leaves only when the receiver's handler has granted it.
-    pub fn asking(dst: Rank, proto: Proto, header: &'a [u8], body: &'a [u8]) -> Sending<'a> {
-        Sending { must_ask: true, ..Sending::new(dst, proto, FREE, header, body) }
     }
 
     /// Where to go on with [`Sending::resume`].
@@ -111,7 +105,9 @@ impl<'a> Sending<'a> {
             }
             return engine.try_whole(self.dst, self.proto, self.flags, self.header, self.body);
         }
-        let eager = (free && !self.must_ask) || (!free && has_credit && len <= engine.limits().eager_max_bytes);
+        // What is outside all credit may still not exceed what one peer may fill at all.
+        let eager_max = if free { engine.floor.window as usize } else { engine.limits().eager_max_bytes };
+        let eager = (free || has_credit) && len <= eager_max;
         if !eager {
             return self.ask(engine);
         }

@@ -3,6 +3,7 @@
 //! they want to send or grant goes to the [`Outbox`] and leaves after the poll that called them.
 
 use crate::error::End;
+use crate::uncounted::Parcel;
 use pulc_base::{Proto, Rank};
 use pulc_hal::device::SharedFrame;
 use std::any::Any;
@@ -196,6 +197,7 @@ pub(crate) enum Post {
         body: Vec<u8>,
     },
     Grant(TransferId),
+    Parcel(Box<Parcel>),
     Credit {
         dst: Rank,
         units: u32,
@@ -211,6 +213,11 @@ impl Outbox {
     /// 512 bytes together.
     pub fn post(&mut self, dst: Rank, proto: Proto, header: &[u8], body: &[u8]) {
         self.posts.push_back(Post::Message { dst, proto, header: header.to_vec(), body: body.to_vec() });
+    }
+
+    /// Sends a message of any length bit by bit, as polls find room for it.
+    pub fn send(&mut self, parcel: Box<Parcel>) {
+        self.posts.push_back(Post::Parcel(parcel));
     }
 
     /// Lets a held message come.

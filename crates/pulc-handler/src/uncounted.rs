@@ -1,11 +1,14 @@
-//! What interfaces use that count their own credit: one try to send a message of one frame, outside the handler's credit, and
-//! a word to the threads that sleep. Called by interfaces with the engine locked; never blocks.
+//! What interfaces use that count their own credit: one try to send a message of one frame, outside the handler's credit,
+//! messages that leave bit by bit while their sender does something else, and a word to the threads that sleep. Called by
+//! interfaces with the engine locked; never blocks.
 
 use crate::engine::{Engine, Outcome};
 use crate::error::SendFault;
 use crate::process::{Process, Shared};
+use crate::sending::{Progress, Sending};
 use crate::wire::FREE;
 use pulc_base::{Proto, Rank};
+use std::sync::Arc;
 
 impl Engine {
     /// Longest body of [`Engine::try_uncounted`], whoever it goes to.
@@ -19,6 +22,67 @@ impl Engine {
     #[inline]
     pub fn try_uncounted(&mut self, dst: Rank, proto: Proto, header: &[u8], body: &[u8]) -> Result<bool, SendFault> {
         Ok(self.try_whole(dst, proto, FREE, header, body)? == Outcome::Sent)
+    }
+}
+
+/// Who is told that a parcel has left, with the engine locked: must not block and not send.
+pub trait Sent: Send + Sync {
+    fn sent(&self, result: Result<(), SendFault>);
+}
+
+/// A message that the engine owns until it has left, outside all credit.
+pub struct Parcel {
+    dst: Rank,
+    proto: Proto,
+    /// A message of one frame that has to arrive before it.
+    before: Option<(Vec<u8>, Vec<u8>)>,
+    header: Vec<u8>,
+    body: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    progress: Option<Progress>,
+    told: Option<Arc<dyn Sent>>,
+}
+
+impl Parcel {
+    pub fn new(dst: Rank, proto: Proto, header: &[u8], body: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Parcel {
+        Parcel { dst, proto, before: None, header: header.to_vec(), body, progress: None, told: None }
+    }
+
+    /// With a message of one frame that arrives before it.
+    pub fn after(self, header: &[u8], body: &[u8]) -> Parcel {
+        Parcel { before: Some((header.to_vec(), body.to_vec())), ..self }
+    }
+
+    /// With somebody who wants to know when it has left.
+    pub fn telling(self, told: Arc<dyn Sent>) -> Parcel {
+        Parcel { told: Some(told), ..self }
+    }
+
+    /// Goes as far as there is room; whether it is finished, well or not.
+    pub(crate) fn step(&mut self, engine: &mut Engine) -> bool {
+        if let Some((header, body)) = &self.before {
+            match engine.try_uncounted(self.dst, self.proto, header, body) {
+                Ok(true) => self.before = None,
+                Ok(false) | Err(SendFault::NoChannel(_)) => return false,
+                // The message itself meets the same fault.
+                Err(_) => {}
+            }
+        }
+        let mut sending = Sending::uncounted(self.dst, self.proto, &self.header, (*self.body).as_ref());
+        if let Some(progress) = self.progress {
+            sending = sending.resume(progress);
+        }
+        let result = match sending.step(engine) {
+            // A channel that cannot be made now may be made later.
+            None | Some(Err(SendFault::NoChannel(_))) => {
+                self.progress = Some(sending.progress());
+                return false;
+            }
+            Some(result) => result,
+        };
+        if let Some(told) = self.told.take() {
+            told.sent(result);
+        }
+        true
     }
 }
 

@@ -49,6 +49,19 @@ pub enum Error {
     NoDescriptors(String),
     #[error("select needs at least one port, all of one process")]
     BadSelect,
+    #[error(
+        "rank {rank} has opened no endpoint {name:?} within {waited:?}: check the name, or raise PULC_AM_LOOKUP_MS"
+    )]
+    UnknownEndpoint { rank: Rank, name: String, waited: Duration },
+    #[error("endpoint {name:?} of rank {rank} has another tag: map it with the tag it was opened with")]
+    TagRefused { rank: Rank, name: String },
+    /// An index of a handler table is used once.
+    #[error("endpoint {name:?} has handler {index:?} already: choose another index")]
+    HandlerTaken { name: String, index: Option<u8> },
+    #[error("handlers of active messages must not block: reply through the token, or leave it to the program")]
+    InHandler,
+    #[error("messages of this kind are not sent by this call")]
+    BadOpcode,
     #[error("{0}")]
     System(String),
 }

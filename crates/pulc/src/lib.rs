@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+pub mod am;
 mod error;
 mod header;
 mod machine;

@@ -37,6 +37,29 @@ pub static RAW_POSTS_MAX: Param = Param {
     text: "buffers that may be posted to one rawdata channel",
 };
 
+pub static AM_LOOKUP_MS: Param = Param {
+    name: "am_lookup_ms",
+    default: 10_000,
+    min: 1,
+    max: 86_400_000,
+    text: "how long a mapping waits for its process to open an endpoint of that name",
+};
+
+pub static AM_CREDITS_MAX: Param = Param {
+    name: "am_credits_max",
+    default: 1024,
+    min: 1,
+    max: 32_766,
+    text: "requests of one mapping that may be under way at a time; fewer are agreed on if the receiver allows fewer",
+};
+
 /// All of them.
-pub static PARAMS: &[&Param] =
-    &[&PORT_LOOKUP_MS, &PORTS_MAX, &DATAGRAM_MAX_BYTES, &DATAGRAM_BACKLOG_BYTES, &RAW_POSTS_MAX];
+pub static PARAMS: &[&Param] = &[
+    &PORT_LOOKUP_MS,
+    &PORTS_MAX,
+    &DATAGRAM_MAX_BYTES,
+    &DATAGRAM_BACKLOG_BYTES,
+    &RAW_POSTS_MAX,
+    &AM_LOOKUP_MS,
+    &AM_CREDITS_MAX,
+];

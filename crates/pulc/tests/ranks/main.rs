@@ -1,6 +1,8 @@
 //! Ports between processes: this binary starts copies of itself as ranks of a job with a small keeper of its own. Each test
 //! names a scene, and `as_a_rank` plays it in the copies.
 
+mod am;
+mod am_scenes;
 mod keeper;
 mod raw;
 mod scenes;
@@ -12,10 +14,11 @@ use std::os::unix::process::ExitStatusExt;
 #[test]
 fn as_a_rank() {
     if let Ok(scene) = std::env::var("PULC_TEST_SCENE") {
-        if scene.starts_with("raw_") {
-            return raw::play(&scene);
+        match scene.split_once('_') {
+            Some(("raw", _)) => raw::play(&scene),
+            Some(("am", scene)) => am_scenes::play(scene),
+            _ => scenes::play(&scene),
         }
-        scenes::play(&scene);
     }
 }
 

@@ -1,0 +1,113 @@
+//! Completion: what a sender can wait for. An event belongs to one message, a group counts any number of them. Filled by the
+//! table of active messages (with the engine locked), waited for through a [`Bundle`](super::Bundle).
+
+use pulc_handler::{SendFault, Sent};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+const PENDING: u8 = 0;
+const DONE: u8 = 1;
+const FAILED: u8 = 2;
+
+/// Completion of one message, local or remote as it was asked for.
+#[derive(Clone, Debug)]
+pub struct Event(Arc<EventState>);
+
+#[derive(Debug, Default)]
+pub(crate) struct EventState {
+    state: AtomicU8,
+    /// Those of this group that are under way, and how many have failed.
+    group: Option<Arc<GroupState>>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct GroupState {
+    open: AtomicUsize,
+    failed: AtomicUsize,
+}
+
+/// Completion of any number of messages.
+#[derive(Clone, Debug, Default)]
+pub struct Group(Arc<GroupState>);
+
+impl Event {
+    pub(crate) fn new(group: Option<&Group>) -> Event {
+        let group = group.map(|group| Arc::clone(&group.0));
+        if let Some(group) = &group {
+            group.open.fetch_add(1, Ordering::Relaxed);
+        }
+        Event(Arc::new(EventState { state: AtomicU8::new(PENDING), group }))
+    }
+
+    pub(crate) fn state(&self) -> Arc<EventState> {
+        Arc::clone(&self.0)
+    }
+
+    /// `None` while it is pending, then whether it went well. A message that failed has also come back to the error handler
+    /// of its endpoint.
+    pub fn outcome(&self) -> Option<bool> {
+        // Acquire: pairs with the release of `finish`.
+        match self.0.state.load(Ordering::Acquire) {
+            PENDING => None,
+            state => Some(state == DONE),
+        }
+    }
+}
+
+impl EventState {
+    pub fn finish(&self, went_well: bool) {
+        let state = if went_well { DONE } else { FAILED };
+        // Release: pairs with the acquire of `outcome`.
+        if self.state.compare_exchange(PENDING, state, Ordering::Release, Ordering::Relaxed).is_err() {
+            return;
+        }
+        if let Some(group) = &self.group {
+            if !went_well {
+                group.failed.fetch_add(1, Ordering::Relaxed);
+            }
+            // Release: pairs with the acquire of `open`.
+            group.open.fetch_sub(1, Ordering::Release);
+        }
+    }
+}
+
+impl Sent for EventState {
+    fn sent(&self, result: Result<(), SendFault>) {
+        self.finish(result.is_ok());
+    }
+}
+
+impl Group {
+    pub fn new() -> Group {
+        Group::default()
+    }
+
+    /// Messages of the group that are not complete.
+    pub fn open(&self) -> usize {
+        // Acquire: pairs with the release of `finish`.
+        self.0.open.load(Ordering::Acquire)
+    }
+
+    /// Messages of the group that failed so far.
+    pub fn failed(&self) -> usize {
+        self.0.failed.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_counts_what_is_open_and_what_failed_and_every_event_once() {
+        let group = Group::new();
+        let events = [Event::new(Some(&group)), Event::new(Some(&group)), Event::new(None)];
+        assert_eq!((group.open(), events[0].outcome()), (2, None));
+        events[0].state().finish(true);
+        events[0].state().finish(false);
+        events[1].state().finish(false);
+        events[2].state().finish(true);
+        assert_eq!((group.open(), group.failed()), (0, 1));
+        assert_eq!(events.map(|event| event.outcome()), [Some(true), Some(false), Some(true)]);
+    }
+}

@@ -1,0 +1,370 @@
+//! What this process knows about active messages: bundles and what waits in them, endpoints, channels. Changed by `arrive` for
+//! every frame of this protocol and by the interface between polls, always with the engine locked; never blocks, and no
+//! handler of a user ever runs from here.
+
+use super::args::{WORDS_MAX, Words};
+use super::channels::{Incoming, MapState, Outgoing, SlotIn};
+use super::endpoint::Shared;
+use super::places::Places;
+use super::returned::Status;
+use super::segment::Segment;
+use super::token::Then;
+use super::wire::{Header, Kind};
+use crate::spare::Spare;
+use pulc_base::{Proto, Rank};
+use pulc_handler::{Outbox, TransferId};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Questions for endpoints that are not open yet, at most.
+const LOOKUPS_MAX: usize = 4096;
+
+#[derive(Default)]
+pub(crate) struct AmTable {
+    pub bundles: Places<BundleState>,
+    pub endpoints: Places<EndpointState>,
+    pub names: HashMap<String, u32>,
+    pub outgoing: Places<Outgoing>,
+    pub incoming: Places<Incoming>,
+    pub transfers: Places<Transfer>,
+    lookups: Vec<Lookup>,
+    /// Channels of others that are not needed any more, and whose they are.
+    pub unmaps: Vec<(Rank, u32)>,
+    /// Channels with acknowledgements that have not left.
+    pub acks_due: Vec<u32>,
+    pub spare: Spare,
+    pub credits_max: u16,
+    pub tally: Tally,
+}
+
+/// What active messages of this process have done.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Tally {
+    /// Requests sent, of every kind.
+    pub requests: u64,
+    /// Replies sent, of every kind.
+    pub replies: u64,
+    /// Empty acknowledgements sent, each for up to 13 requests whose handlers did not reply.
+    pub acks: u64,
+    /// Handlers that have run.
+    pub handled: u64,
+    /// Messages of this process that came back to it.
+    pub returned: u64,
+    /// How often a request found no credit or no room.
+    pub again: u64,
+    /// Frames dropped because they were malformed, named nothing known, or exceeded the credit agreed on.
+    pub strays: u64,
+}
+
+pub(crate) struct BundleState {
+    pub inbox: VecDeque<Arrival>,
+    /// One handler at a time.
+    pub sequential: bool,
+    /// Handlers that run now.
+    pub running: u32,
+}
+
+pub(crate) struct EndpointState {
+    pub shared: Arc<Shared>,
+    pub segment: Option<Segment>,
+}
+
+struct Lookup {
+    src: Rank,
+    reply_to: u32,
+    tag: u64,
+    credits: u16,
+    name: String,
+    asker: Arc<str>,
+}
+
+/// A message that waits for its handler.
+pub(crate) struct Arrival {
+    pub endpoint: Arc<Shared>,
+    pub kind: Kind,
+    pub handler: u8,
+    pub slot: u16,
+    /// Its sender wants a word when the handler has returned.
+    pub tell: bool,
+    /// Ours: the incoming channel of a request, the outgoing one of a reply.
+    pub channel: u32,
+    /// Theirs: where the answer to a request goes.
+    pub reply_to: u32,
+    pub src: Rank,
+    pub words: Words,
+    pub payload: Payload,
+}
+
+pub(crate) enum Payload {
+    None,
+    /// The bytes behind the first `skip`, which are arguments.
+    Bytes {
+        bytes: Vec<u8>,
+        skip: usize,
+    },
+    Landed {
+        offset: usize,
+        len: usize,
+    },
+    Offer {
+        len: u64,
+    },
+    Fetched {
+        bytes: Vec<u8>,
+        then: Then,
+    },
+    Returned(Status),
+}
+
+/// A message that comes in parts.
+pub(crate) struct Transfer {
+    pub id: TransferId,
+    pub header: Header,
+    pub words: Words,
+    pub target: Target,
+    pub arrived: usize,
+    pub total: usize,
+}
+
+pub(crate) enum Target {
+    Bytes(Vec<u8>),
+    Segment { endpoint: u32, failed: bool },
+    Fetching { bytes: Vec<u8>, then: Then },
+}
+
+impl AmTable {
+    pub fn new(credits_max: u16) -> AmTable {
+        AmTable { credits_max, ..AmTable::default() }
+    }
+
+    /// A handler may run now.
+    #[inline]
+    pub fn is_ready(&mut self, bundle: u32) -> bool {
+        let state = self.bundles.get(bundle);
+        state.is_some_and(|state| !state.inbox.is_empty() && !(state.sequential && state.running > 0))
+    }
+
+    /// The next message whose handler may run. The credit of an answered request comes back here, so that what waits in the
+    /// inbox is bounded by what was agreed.
+    #[inline]
+    pub fn take(&mut self, bundle: u32) -> Option<Arrival> {
+        let state = self.bundles.get(bundle)?;
+        if state.sequential && state.running > 0 {
+            return None;
+        }
+        let arrival = state.inbox.pop_front()?;
+        state.running += 1;
+        let came_back = matches!(arrival.payload, Payload::Returned(_));
+        let is_answer = matches!(arrival.kind, Kind::ReplyShort | Kind::ReplyMedium | Kind::ReplyLong);
+        if came_back || (is_answer && !arrival.tell) {
+            self.give_back(arrival.channel, arrival.slot, !came_back);
+        }
+        Some(arrival)
+    }
+
+    /// A request is over: its credit is back.
+    pub fn give_back(&mut self, channel: u32, slot: u16, went_well: bool) {
+        let Some(outgoing) = self.outgoing.get(channel) else { return };
+        if let Some(busy) = outgoing.busy(slot) {
+            if let Some(event) = busy.tell.take() {
+                event.finish(went_well);
+            }
+            if let Some(event) = busy.offered.as_ref().and_then(|offered| offered.local.as_ref()) {
+                event.finish(went_well);
+            }
+            outgoing.give_back(slot);
+        }
+        if outgoing.closing && outgoing.is_idle() {
+            self.unmap(channel);
+        }
+    }
+
+    /// A mapping is not needed any more.
+    pub fn unmap(&mut self, channel: u32) {
+        if let Some(outgoing) = self.outgoing.remove(channel)
+            && outgoing.state == MapState::Open
+        {
+            self.unmaps.push((outgoing.dst, outgoing.remote));
+        }
+    }
+
+    #[inline]
+    pub fn arrived(&mut self, arrival: Arrival) {
+        if let Some(bundle) = self.bundles.get(arrival.endpoint.bundle) {
+            bundle.inbox.push_back(arrival);
+        }
+    }
+
+    /// A request will not be handled: back to its sender.
+    #[cold]
+    pub fn refuse(&mut self, channel: u32, slot: u16, why: Status, outbox: &mut Outbox) {
+        let Some(incoming) = self.incoming.get(channel) else { return };
+        if let Some(slot) = incoming.slots.get_mut(usize::from(slot)) {
+            slot.busy = false;
+        }
+        let header = header(Kind::Returned, incoming.reply_to);
+        let header = Header { handler: why as u8, slot, ..header };
+        outbox.post(incoming.src, Proto::AM, header.front(&[]).bytes(), &[]);
+    }
+
+    /// A message of ours was not delivered: its endpoint's error handler will hear of it.
+    #[cold]
+    pub fn came_back(&mut self, channel: u32, slot: u16, why: Status) {
+        let Some(outgoing) = self.outgoing.get(channel) else { return };
+        let (endpoint, src) = (Arc::clone(&outgoing.owner), outgoing.dst);
+        let Some(busy) = outgoing.busy(slot).filter(|busy| !busy.answered) else { return };
+        busy.answered = true;
+        let (kind, handler, words, payload) = (busy.kind, busy.handler, busy.words, Payload::Returned(why));
+        self.tally.returned += 1;
+        self.arrived(Arrival { endpoint, kind, handler, slot, tell: false, channel, reply_to: 0, src, words, payload });
+    }
+
+    /// Someone asks for a channel to one of our endpoints.
+    pub fn asked_for(&mut self, src: Rank, reply_to: u32, words: &Words, names: &[u8], outbox: &mut Outbox) {
+        let names = std::str::from_utf8(names).ok().and_then(|names| names.split_once('\0'));
+        let (&[tag, credits], Some((name, asker))) = (words.all(), names) else {
+            self.tally.strays += 1;
+            return;
+        };
+        let credits = credits.clamp(1, u64::from(self.credits_max)) as u16;
+        let lookup = Lookup { src, reply_to, tag, credits, name: name.to_owned(), asker: asker.into() };
+        match self.names.get(name) {
+            Some(&endpoint) => self.accept(endpoint, &lookup, outbox),
+            None if self.lookups.len() < LOOKUPS_MAX => self.lookups.push(lookup),
+            None => answer(&lookup, 0, Err(Status::NoRoom), outbox),
+        }
+    }
+
+    fn accept(&mut self, endpoint: u32, lookup: &Lookup, outbox: &mut Outbox) {
+        let Some(state) = self.endpoints.get(endpoint) else { return };
+        if !state.shared.admits(lookup.tag) {
+            return answer(lookup, 0, Err(Status::BadTag), outbox);
+        }
+        let shared = Arc::clone(&state.shared);
+        let slots: Vec<SlotIn> = (0..lookup.credits).map(|_| SlotIn::default()).collect();
+        if let Some(bundle) = self.bundles.get(shared.bundle) {
+            bundle.inbox.reserve(slots.len());
+        }
+        let &Lookup { src, reply_to, tag, credits, .. } = lookup;
+        let (src_name, endpoint) = (Arc::clone(&lookup.asker), Some(shared));
+        let incoming = Incoming { src, src_name, reply_to, tag, endpoint, slots, acks: Default::default() };
+        match self.incoming.add(|_| incoming) {
+            Some(number) => answer(lookup, number, Ok(credits), outbox),
+            None => answer(lookup, 0, Err(Status::NoRoom), outbox),
+        }
+    }
+
+    /// The other side has answered a question for a channel.
+    pub fn mapped(&mut self, src: Rank, channel: u32, words: &Words, outbox: &mut Outbox) {
+        let (Some(outgoing), &[remote, granted]) = (self.outgoing.get(channel), words.all()) else {
+            // Given up meanwhile.
+            if let [remote, _] = words.all() {
+                let header = header(Kind::Unmap, *remote as u32);
+                outbox.post(src, Proto::AM, header.front(&[]).bytes(), &[]);
+            }
+            return;
+        };
+        if outgoing.dst != src || outgoing.state != MapState::Asked {
+            self.tally.strays += 1;
+            return;
+        }
+        let (status, credits) = (granted as u8, (granted >> 8).clamp(0, u64::from(self.credits_max)) as u16);
+        match Status::from(status) {
+            Some(why) => outgoing.state = MapState::Refused(why),
+            None => {
+                outgoing.open(remote as u32, credits);
+                let bundle = outgoing.owner.bundle;
+                if let Some(bundle) = self.bundles.get(bundle) {
+                    bundle.inbox.reserve(usize::from(credits));
+                }
+            }
+        }
+    }
+
+    /// Opens an endpoint; those who have asked for its name are answered. `None`: there is no number for it.
+    pub fn open(&mut self, make: impl FnOnce(u32) -> Arc<Shared>, outbox: &mut Outbox) -> Option<Arc<Shared>> {
+        let number = self.endpoints.add(|number| EndpointState { shared: make(number), segment: None })?;
+        let shared = Arc::clone(&self.endpoints.get(number)?.shared);
+        self.names.insert(shared.name.clone(), number);
+        let (asked, rest) = std::mem::take(&mut self.lookups).into_iter().partition(|asked| asked.name == shared.name);
+        self.lookups = rest;
+        for lookup in &asked {
+            self.accept(number, lookup, outbox);
+        }
+        Some(shared)
+    }
+
+    /// Closes an endpoint: requests to it go back from now on.
+    pub fn close(&mut self, shared: &Arc<Shared>) {
+        shared.closed.store(true, Ordering::Relaxed);
+        self.endpoints.remove(shared.number);
+        self.names.remove(&shared.name);
+        for (_, incoming) in self.incoming.iter_mut() {
+            if incoming.endpoint.as_ref().is_some_and(|endpoint| Arc::ptr_eq(endpoint, shared)) {
+                incoming.endpoint = None;
+            }
+        }
+    }
+
+    /// Nothing more comes from this rank or goes there.
+    pub fn forget(&mut self, rank: Rank, end: pulc_handler::End) {
+        self.lookups.retain(|lookup| lookup.src != rank);
+        let mine = |table: &mut Places<Outgoing>| -> Vec<u32> {
+            table.iter_mut().filter(|(_, outgoing)| outgoing.dst == rank).map(|(number, _)| number).collect()
+        };
+        for channel in mine(&mut self.outgoing) {
+            let Some(outgoing) = self.outgoing.get(channel) else { continue };
+            outgoing.state = MapState::Gone(end);
+            let busy: Vec<(u16, bool)> = (0..)
+                .zip(&outgoing.slots)
+                .filter(|(_, slot)| slot.busy)
+                .map(|(slot, busy)| (slot, busy.answered))
+                .collect();
+            for (slot, answered) in busy {
+                let waits_for_word = answered && outgoing_tells(&mut self.outgoing, channel, slot);
+                if waits_for_word {
+                    self.give_back(channel, slot, false);
+                } else {
+                    self.came_back(channel, slot, Status::PeerGone);
+                }
+            }
+        }
+        let gone: Vec<u32> =
+            self.incoming.iter_mut().filter(|(_, incoming)| incoming.src == rank).map(|(number, _)| number).collect();
+        gone.into_iter().for_each(|number| drop(self.incoming.remove(number)));
+        let fetching: Vec<u32> = self
+            .transfers
+            .iter_mut()
+            .filter(|(_, transfer)| transfer.id.src == rank)
+            .map(|(number, _)| number)
+            .collect();
+        fetching.into_iter().for_each(|number| drop(self.transfers.remove(number)));
+    }
+}
+
+fn outgoing_tells(table: &mut Places<Outgoing>, channel: u32, slot: u16) -> bool {
+    table.get(channel).and_then(|outgoing| outgoing.busy(slot)).is_some_and(|busy| busy.tell.is_some())
+}
+
+/// A header with nothing in it but its kind and channel.
+pub(crate) fn header(kind: Kind, channel: u32) -> Header {
+    Header { kind, words: 0, handler: 0, slot: 0, tell: false, channel, offset: 0 }
+}
+
+fn answer(lookup: &Lookup, number: u32, granted: Result<u16, Status>, outbox: &mut Outbox) {
+    let granted = match granted {
+        Ok(credits) => u64::from(credits) << 8,
+        Err(why) => why as u64,
+    };
+    let header = Header { words: 2, ..header(Kind::Mapped, lookup.reply_to) };
+    outbox.post(lookup.src, Proto::AM, header.front(&[u64::from(number), granted]).bytes(), &[]);
+}
+
+/// The words of a message whose arguments beyond those in the header are `rest`.
+pub(crate) fn with_rest(mut words: Words, inline: usize, rest: &[u64; WORDS_MAX]) -> Words {
+    for at in inline..words.all().len() {
+        words.put(at, rest[at - inline]);
+    }
+    words
+}
