@@ -5,10 +5,10 @@
 use super::MEDIUM_MAX;
 use super::args::{WORDS_MAX, Words};
 use super::returned::Status;
-use super::table::{AmTable, Arrival, Payload, Target, Transfer, header, with_rest};
+use super::table::{AmTable, Arrival, Payload, Target, with_rest};
 use super::wire::{Header, Kind, REPLY_COMES, unpack_slots};
-use pulc_base::{Proto, Rank};
-use pulc_handler::{Begin, Body, End, Fate, Here, Outbox, Parcel, ReceiveHandler, TransferId};
+use pulc_base::Rank;
+use pulc_handler::{Begin, Body, End, Fate, Here, Outbox, ReceiveHandler, TransferId};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ const WORD_BYTES: usize = 8;
 
 /// A frame's header, the arguments in it, and who sent it.
 #[derive(Clone, Copy)]
-struct Front {
-    src: Rank,
-    header: Header,
-    words: Words,
+pub(super) struct Front {
+    pub src: Rank,
+    pub header: Header,
+    pub words: Words,
 }
 
 impl AmTable {
@@ -41,7 +41,7 @@ impl AmTable {
 
     /// Whether a request may come in; takes its slot. `Err(None)`: nothing honest sends this.
     #[inline]
-    fn admit(&mut self, front: &Front, len: usize) -> Result<Words, Option<Status>> {
+    pub(super) fn admit(&mut self, front: &Front, len: usize) -> Result<Words, Option<Status>> {
         let Front { src, header, words } = *front;
         let incoming = self.incoming.get(header.channel).filter(|incoming| incoming.src == src).ok_or(None)?;
         let slot = incoming.slots.get_mut(usize::from(header.slot)).filter(|slot| !slot.busy).ok_or(None)?;
@@ -90,20 +90,20 @@ impl AmTable {
     }
 
     /// The endpoint whose segment a long message goes to.
-    fn landing_of(&mut self, front: &Front) -> Option<u32> {
+    pub(super) fn landing_of(&mut self, front: &Front) -> Option<u32> {
         match front.header.kind {
             Kind::Long => Some(self.incoming.get(front.header.channel)?.endpoint.as_ref()?.number),
             _ => Some(self.outgoing.get(front.header.channel)?.owner.number),
         }
     }
 
-    fn place(&mut self, endpoint: u32, offset: usize, body: Body<'_>) -> bool {
+    pub(super) fn place(&mut self, endpoint: u32, offset: usize, body: Body<'_>) -> bool {
         let segment = self.endpoints.get(endpoint).and_then(|state| state.segment.as_mut());
         segment.is_some_and(|segment| segment.place(offset, body))
     }
 
     #[inline]
-    fn requested(&mut self, src: Rank, header: Header, words: Words, payload: Payload) {
+    pub(super) fn requested(&mut self, src: Rank, header: Header, words: Words, payload: Payload) {
         let Some(incoming) = self.incoming.get(header.channel) else { return };
         let (Some(endpoint), reply_to) = (incoming.endpoint.clone(), incoming.reply_to) else { return };
         let Header { kind, handler, slot, tell, channel, .. } = header;
@@ -124,7 +124,7 @@ impl AmTable {
 
     /// Whether a reply is waited for; no second one is from here on.
     #[inline]
-    fn expect(&mut self, front: &Front, len: usize) -> Result<Words, Option<Status>> {
+    pub(super) fn expect(&mut self, front: &Front, len: usize) -> Result<Words, Option<Status>> {
         let Front { src, header, words } = *front;
         let outgoing = self.outgoing.get(header.channel).filter(|outgoing| outgoing.dst == src).ok_or(None)?;
         let endpoint = outgoing.owner.number;
@@ -141,7 +141,7 @@ impl AmTable {
 
     /// A reply is complete, or was found undeliverable: then this end's error handler hears of it.
     #[inline]
-    fn replied(&mut self, header: &Header, words: Words, payload: Result<Payload, Status>) {
+    pub(super) fn replied(&mut self, header: &Header, words: Words, payload: Result<Payload, Status>) {
         let &Header { kind, handler, slot, channel, .. } = header;
         let Some(outgoing) = self.outgoing.get(channel) else { return };
         let (endpoint, src) = (Arc::clone(&outgoing.owner), outgoing.dst);
@@ -199,101 +199,6 @@ impl AmTable {
         }
     }
 
-    /// A fetch is wanted: its payload leaves.
-    fn wanted(&mut self, front: Front, outbox: &mut Outbox) {
-        let Front { src, header: asked, words } = front;
-        let outgoing = self.outgoing.get(asked.channel).filter(|outgoing| outgoing.dst == src);
-        let remote = outgoing.as_ref().map_or(0, |outgoing| outgoing.remote);
-        let slot = outgoing.and_then(|outgoing| outgoing.busy(asked.slot)).filter(|slot| !slot.answered);
-        let (Some(offered), &[number]) = (slot.and_then(|slot| slot.offered.take()), words.all()) else {
-            self.tally.strays += 1;
-            return;
-        };
-        let front = Header { slot: asked.slot, words: 1, ..header(Kind::Wanted, remote) }.front(&[number]);
-        let parcel = Parcel::new(src, Proto::AM, front.bytes(), offered.bytes);
-        outbox.send(Box::new(match offered.local {
-            Some(event) => parcel.telling(event),
-            None => parcel,
-        }));
-    }
-
-    /// The transfer that a wanted payload belongs to.
-    fn fetching(&mut self, front: &Front, total: usize) -> Option<u32> {
-        let &[number] = front.words.all() else { return None };
-        let number = u32::try_from(number).ok()?;
-        let transfer = self.transfers.get(number)?;
-        let is_it = transfer.id.src == front.src
-            && transfer.header.channel == front.header.channel
-            && transfer.header.slot == front.header.slot
-            && matches!(transfer.target, Target::Fetching { .. })
-            && transfer.total == total
-            && transfer.arrived == 0;
-        is_it.then_some(number)
-    }
-
-    /// A message in parts may begin; its transfer's number.
-    fn begin_parts(&mut self, id: TransferId, front: Front, total: usize, outbox: &mut Outbox) -> Option<u32> {
-        let header = front.header;
-        if header.kind == Kind::Wanted {
-            let number = self.fetching(&front, total)?;
-            self.transfers.get(number)?.id = id;
-            return Some(number);
-        }
-        let admitted = match header.kind {
-            Kind::Medium | Kind::Long => self.admit(&front, total),
-            Kind::ReplyMedium | Kind::ReplyLong => self.expect(&front, total),
-            _ => Err(None),
-        };
-        let target = match (admitted, header.kind) {
-            (Ok(words), Kind::Long | Kind::ReplyLong) => {
-                self.landing_of(&front).map(|endpoint| (words, Target::Segment { endpoint, failed: false }))
-            }
-            (Ok(words), _) => self.spare.take(total).map(|bytes| (words, Target::Bytes(bytes))),
-            (Err(None), _) => {
-                self.tally.strays += 1;
-                return None;
-            }
-            (Err(Some(why)), _) => {
-                self.not_taken(&front, why, outbox);
-                return None;
-            }
-        };
-        let Some((words, target)) = target else {
-            self.not_taken(&front, Status::NoRoom, outbox);
-            return None;
-        };
-        self.transfers.add(|_| Transfer { id, header, words, target, arrived: 0, total })
-    }
-
-    #[cold]
-    fn not_taken(&mut self, front: &Front, why: Status, outbox: &mut Outbox) {
-        match front.header.kind {
-            Kind::Medium | Kind::Long => self.refuse(front.header.channel, front.header.slot, why, outbox),
-            _ => self.replied(&front.header, front.words, Err(why)),
-        }
-    }
-
-    fn end_parts(&mut self, transfer: Transfer, outbox: &mut Outbox) {
-        let Transfer { id, header, mut words, target, total, .. } = transfer;
-        let payload = match target {
-            Target::Bytes(bytes) => {
-                words = read_words(words, header.kind, &bytes);
-                Ok(Payload::Bytes { bytes, skip: behind(&header) })
-            }
-            Target::Segment { failed: true, .. } => Err(Status::NoRoom),
-            Target::Segment { .. } => Ok(Payload::Landed { offset: header.offset as usize, len: total }),
-            Target::Fetching { bytes, then, .. } => {
-                // It took the slot when it was offered: it is a request whose handler goes on now.
-                return self.requested(id.src, header, words, Payload::Fetched { bytes, then });
-            }
-        };
-        match (header.kind, payload) {
-            (Kind::Medium | Kind::Long, Ok(payload)) => self.requested(id.src, header, words, payload),
-            (Kind::Medium | Kind::Long, Err(why)) => self.refuse(header.channel, header.slot, why, outbox),
-            (_, payload) => self.replied(&header, words, payload),
-        }
-    }
-
     #[inline(never)]
     fn rest(&mut self, front: Front, body: Body<'_>, outbox: &mut Outbox) {
         let Front { src, header, words } = front;
@@ -332,7 +237,7 @@ impl AmTable {
 }
 
 /// Bytes of arguments that stand in front of the payload.
-fn behind(header: &Header) -> usize {
+pub(super) fn behind(header: &Header) -> usize {
     match header.kind.sends_args_before() {
         true => 0,
         false => usize::from(header.words).saturating_sub(header.kind.words_inline()) * WORD_BYTES,
@@ -369,7 +274,7 @@ fn complete(header: &Header, words: Words, args: Option<Box<[u64; WORDS_MAX]>>) 
 
 /// Fills in the words that stand in front of the payload.
 #[inline]
-fn read_words(mut words: Words, kind: Kind, bytes: &[u8]) -> Words {
+pub(super) fn read_words(mut words: Words, kind: Kind, bytes: &[u8]) -> Words {
     let inline = kind.words_inline();
     for (at, word) in (inline..words.all().len()).zip(bytes.as_chunks::<WORD_BYTES>().0) {
         words.put(at, u64::from_le_bytes(*word));
@@ -414,25 +319,7 @@ impl ReceiveHandler for AmTable {
     }
 
     fn part(&mut self, number: u64, body: Body<'_>, _here: &mut Here<'_, '_>) {
-        let Some(transfer) = self.transfers.get(number as u32) else { return };
-        let (at, total) = (transfer.arrived, transfer.total);
-        if body.len() > total - at {
-            return;
-        }
-        transfer.arrived += body.len();
-        match &mut transfer.target {
-            Target::Bytes(bytes) | Target::Fetching { bytes, .. } => body.append_to(bytes),
-            Target::Segment { endpoint, failed } if !*failed => {
-                let (endpoint, offset) = (*endpoint, transfer.header.offset as usize + at);
-                if !self.place(endpoint, offset, body)
-                    && let Some(transfer) = self.transfers.get(number as u32)
-                    && let Target::Segment { failed, .. } = &mut transfer.target
-                {
-                    *failed = true;
-                }
-            }
-            Target::Segment { .. } => {}
-        }
+        self.take_part(number as u32, body);
     }
 
     fn end(&mut self, number: u64, here: &mut Here<'_, '_>) -> Fate {
@@ -443,13 +330,7 @@ impl ReceiveHandler for AmTable {
     }
 
     fn withdrawn(&mut self, number: u64, _here: &mut Here<'_, '_>) {
-        let Some(transfer) = self.transfers.remove(number as u32) else { return };
-        let Header { kind, channel, slot, .. } = transfer.header;
-        if matches!(kind, Kind::ReplyMedium | Kind::ReplyLong)
-            && let Some(busy) = self.outgoing.get(channel).and_then(|outgoing| outgoing.busy(slot))
-        {
-            busy.answered = false;
-        }
+        self.give_up_parts(number as u32);
     }
 
     fn peer_gone(&mut self, rank: Rank, end: End, _here: &mut Here<'_, '_>) {

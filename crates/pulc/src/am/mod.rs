@@ -35,10 +35,13 @@
 
 mod args;
 mod arrive;
+mod attempt;
 mod bundle;
 mod channels;
 mod endpoint;
 mod event;
+mod mapping;
+mod parts;
 mod peer;
 mod places;
 mod prepared;
@@ -48,6 +51,7 @@ mod segment;
 mod send;
 mod serve;
 mod table;
+mod telling;
 mod token;
 mod wire;
 
@@ -55,11 +59,12 @@ pub use args::{Args, Fetch, Long, LongReply, Medium, MediumReply, Reply, Short, 
 pub use bundle::{Bundle, Mode};
 pub use endpoint::Endpoint;
 pub use event::{Event, Group};
-pub use peer::{Bytes, Peer, Posted, Telling};
+pub use peer::{Bytes, Peer, Posted};
 pub use prepared::Prepared;
 pub use returned::{Opcode, Returned, Status};
 pub use serve::Server;
 pub use table::Tally;
+pub use telling::Telling;
 pub use token::{Data, Landed, Offer, Source, Then, Token};
 
 use pulc_base::clock::Nanos;

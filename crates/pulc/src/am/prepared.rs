@@ -2,7 +2,8 @@
 //! committing it nothing else happens to it.
 
 use super::args::{Args, Medium, Words};
-use super::peer::{Asked, Peer, Tried};
+use super::attempt::{Asked, Tried};
+use super::peer::Peer;
 use super::send;
 use super::wire::Kind;
 use crate::{Error, error};

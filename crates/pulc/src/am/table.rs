@@ -142,7 +142,7 @@ impl AmTable {
     #[inline]
     pub fn is_ready(&mut self, bundle: u32) -> bool {
         let state = self.bundles.get(bundle);
-        state.is_some_and(|state| !state.inbox.is_empty() && !(state.sequential && state.running > 0))
+        state.is_some_and(|state| !state.inbox.is_empty() && (!state.sequential || state.running == 0))
     }
 
     /// The next message whose handler may run. The credit of an answered request comes back here, so that what waits in the

@@ -1,20 +1,18 @@
 //! What the ranks of the tests of active messages do.
 
 use pulc::am::{
-    Bundle, Endpoint, Fetch, Group, Long, LongReply, MEDIUM_MAX, Medium, MediumReply, Mode, Opcode, Peer, Posted,
-    Reply, Returned, Short, Status,
+    Bundle, Endpoint, Fetch, Group, Long, LongReply, MEDIUM_MAX, Medium, MediumReply, Mode, Peer, Reply, Short,
 };
 use pulc::{Error, Pulc, Rank};
-use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-const HANG: Option<Duration> = Some(Duration::from_secs(60));
-const TAG: u64 = 77;
+pub const HANG: Option<Duration> = Some(Duration::from_secs(60));
+pub const TAG: u64 = 77;
 
-const PING: Short<(u64, u64)> = Short::new(1);
-const PONG: Reply<(u64, u64)> = Reply::new(2);
+pub const PING: Short<(u64, u64)> = Short::new(1);
+pub const PONG: Reply<(u64, u64)> = Reply::new(2);
 const NOTE: Short<[u64; 8]> = Short::new(3);
 const HELLO: Short<()> = Short::new(4);
 const ECHO: Medium<(u64, u64, u64, u64, u64)> = Medium::new(5);
@@ -53,7 +51,7 @@ fn count(counter: &Arc<AtomicU64>) -> impl Fn(pulc::am::Token<'_>, ()) + Send + 
     }
 }
 
-fn bump(counter: &AtomicU64, by: u64) {
+pub fn bump(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
 }
 
@@ -61,26 +59,26 @@ fn pattern(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| (i.wrapping_mul(31) ^ i >> 8 ^ seed) as u8).collect()
 }
 
-struct Stage {
-    pulc: Pulc,
-    me: Rank,
+pub struct Stage {
+    pub pulc: Pulc,
+    pub me: Rank,
     size: u32,
-    bundle: Bundle,
-    endpoint: Endpoint,
-    hellos: Arc<AtomicU64>,
+    pub bundle: Bundle,
+    pub endpoint: Endpoint,
+    pub hellos: Arc<AtomicU64>,
 }
 
 impl Stage {
-    fn peer(&self, rank: u32, credits: u16) -> Peer {
+    pub fn peer(&self, rank: u32, credits: u16) -> Peer {
         self.endpoint.map(&self.bundle, Rank(rank), "main", TAG, credits).unwrap()
     }
 
-    fn other(&self, credits: u16) -> Peer {
+    pub fn other(&self, credits: u16) -> Peer {
         self.peer(1 - self.me.0, credits)
     }
 
     /// Everyone has come this far, and all that was asked has been answered. Once in a scene, as its last act.
-    fn part(&self) {
+    pub fn part(&self) {
         for rank in (0..self.size).filter(|rank| *rank != self.me.0) {
             self.peer(rank, 1).request(&self.bundle, HELLO, ()).unwrap();
         }
@@ -259,37 +257,6 @@ impl Stage {
         assert_eq!(self.bundle.tally().strays, 0);
     }
 
-    fn killed(&self) {
-        let returned = Arc::new(Mutex::new(Vec::new()));
-        let keep = Arc::clone(&returned);
-        self.endpoint.on_error(move |back: Returned| keep.lock().unwrap().push(back)).unwrap();
-        if self.me.0 == 2 {
-            // Takes requests and never runs their handlers.
-            let idle = Bundle::new(&self.pulc, Mode::Sequential).unwrap();
-            panic!("not killed: {:?}", idle.wait(HANG));
-        }
-        let victim = self.peer(2, 8);
-        for turn in 0..8 {
-            victim.request(&self.bundle, PING, (turn, 1)).unwrap();
-        }
-        assert_eq!(victim.try_request(PING, (9, 9)).unwrap(), Posted::Again);
-        println!("@ asked");
-        std::io::stdout().flush().unwrap();
-        // Blocked for credit when it dies.
-        let error = victim.request(&self.bundle, PING, (8, 1)).unwrap_err();
-        assert!(matches!(error, Error::PeerGone { rank: Rank(2), .. }), "{error}");
-        self.bundle.wait_until(HANG, || returned.lock().unwrap().len() == 8).unwrap();
-        for (turn, back) in returned.lock().unwrap().iter().enumerate() {
-            assert_eq!(
-                (back.status, back.opcode, back.peer, back.handler),
-                (Status::PeerGone, Opcode::Short, Rank(2), 1)
-            );
-            assert_eq!(back.args.all(), [turn as u64, 1]);
-        }
-        let error = self.endpoint.map(&self.bundle, Rank(2), "main", TAG, 1).map(|_| ()).unwrap_err();
-        assert!(matches!(error, Error::PeerGone { .. }), "{error}");
-    }
-
     fn storm(&self) {
         const COUNT: u64 = 400;
         let answered = Arc::new(AtomicU64::new(0));
@@ -316,115 +283,5 @@ impl Stage {
         }
         self.bundle.wait_until(HANG, || answered.load(Ordering::Relaxed) == COUNT + COUNT / 8).unwrap();
         self.part();
-    }
-
-    fn returned(&self) {
-        let returned = Arc::new(Mutex::new(Vec::new()));
-        let keep = Arc::clone(&returned);
-        self.endpoint.on_error(move |back: Returned| keep.lock().unwrap().push((back.opcode, back.status))).unwrap();
-        self.endpoint.set_segment(vec![0_u8; 100]);
-        let side = self.bundle.endpoint("side", 5).unwrap();
-        // Handler 1 is a short one here; 2 takes another number of arguments; 3 declines; 4 panics.
-        side.on(Short::<(u64,)>::new(1), |token, _| token.reply(Reply::<()>::new(99), ())).unwrap();
-        side.on_fetch(Fetch::<()>::new(3), |offer, ()| drop(offer)).unwrap();
-        side.on_long(Long::<()>::new(7), |_, (), _| {}).unwrap();
-        self.endpoint.on_fetch(Fetch::<()>::new(33), |_, ()| {}).unwrap();
-        let tag = self.endpoint.map(&self.bundle, Rank(1 - self.me.0), "side", 6, 2).map(|_| ()).unwrap_err();
-        assert!(matches!(tag, Error::TagRefused { .. }), "{tag}");
-        let name = self.endpoint.map_timeout(&self.bundle, Rank(0), "nobody", 5, 2, Duration::from_millis(30));
-        assert!(matches!(name.map(|_| ()), Err(Error::UnknownEndpoint { .. })));
-        let rank = self.endpoint.map(&self.bundle, Rank(9), "side", 5, 2).map(|_| ()).unwrap_err();
-        assert!(matches!(rank, Error::NoSuchRank { .. }));
-        let other = self.endpoint.map(&self.bundle, Rank(1 - self.me.0), "side", 5, 2).unwrap();
-        let mut expected = Vec::new();
-        let mut expect = |what| {
-            expected.push(what);
-            self.bundle.wait_until(HANG, || returned.lock().unwrap().len() == expected.len()).unwrap();
-        };
-        other.request(&self.bundle, Short::<()>::new(200), ()).unwrap();
-        expect((Opcode::Short, Status::BadHandler));
-        other.request_medium(&self.bundle, Medium::<(u64,)>::new(1), (1,), b"x").unwrap();
-        expect((Opcode::Medium, Status::BadHandler));
-        other.request(&self.bundle, Short::<(u64, u64)>::new(1), (1, 2)).unwrap();
-        expect((Opcode::Short, Status::BadArguments));
-        other.request(&self.bundle, Short::<(u64,)>::new(1), (1,)).unwrap();
-        expect((Opcode::Reply, Status::BadHandler));
-        other.request_long(&self.bundle, Long::<()>::new(7), (), 0, b"no segment there").unwrap();
-        expect((Opcode::Long, Status::BadLength));
-        let event = other.post_fetch(&self.bundle, Fetch::<()>::new(3), (), vec![1; 1000], None).unwrap();
-        expect((Opcode::Fetch, Status::Declined));
-        assert_eq!(event.outcome(), Some(false));
-        let main = self.other(2);
-        main.request_long(&self.bundle, Long::<()>::new(7), (), 101, b"x").unwrap();
-        expect((Opcode::Long, Status::BadOffset));
-        main.request_long(&self.bundle, Long::<()>::new(7), (), 99, b"xx").unwrap();
-        expect((Opcode::Long, Status::BadLength));
-        main.post_long(&self.bundle, Long::<()>::new(7), (), 50, vec![0; 300_000], None).unwrap();
-        expect((Opcode::Long, Status::BadLength));
-        self.part();
-        // Both sides have done with `side`.
-        side.set_tag(8);
-        let ready = self.bundle.endpoint("ready", TAG).unwrap();
-        let third = ready.map(&self.bundle, Rank(1 - self.me.0), "ready", TAG, 1).unwrap();
-        other.request(&self.bundle, Short::<(u64,)>::new(1), (1,)).unwrap();
-        expect((Opcode::Short, Status::BadTag));
-        drop(third);
-        assert_eq!(*returned.lock().unwrap(), expected);
-        let again = self.bundle.endpoint("again", TAG).unwrap();
-        let last = again.map(&self.bundle, Rank(1 - self.me.0), "again", TAG, 1).unwrap();
-        drop(side);
-        drop(last);
-        // Whoever is slower still has its own `side` closed before the other asks: the answer is the same.
-        other.request(&self.bundle, Short::<(u64,)>::new(1), (1,)).unwrap();
-        self.bundle.wait_until(HANG, || returned.lock().unwrap().len() == expected.len() + 1).unwrap();
-        let last = returned.lock().unwrap()[expected.len()];
-        assert!(matches!(last, (Opcode::Short, Status::BadEndpoint | Status::BadTag)), "{last:?}");
-        let over = self.bundle.endpoint("over", TAG).unwrap();
-        drop(over.map(&self.bundle, Rank(1 - self.me.0), "over", TAG, 1).unwrap());
-    }
-
-    fn served(&self) {
-        const THREADS: u64 = 3;
-        const TURNS: u64 = 300;
-        let sum = Arc::new(AtomicU64::new(0));
-        self.endpoint.on(PING, |token, (a, b)| token.reply(PONG, (a, b))).unwrap();
-        let add = Arc::clone(&sum);
-        self.endpoint.on_reply(PONG, move |_, (a, _)| bump(&add, a)).unwrap();
-        let panics = |_: pulc::am::Token<'_>, ()| panic!("this handler panics on purpose");
-        self.endpoint.on(Short::<()>::new(66), panics).unwrap();
-        let returned = Arc::new(AtomicU64::new(0));
-        let add = Arc::clone(&returned);
-        let on_error = move |back: Returned| {
-            assert_eq!(back.status, Status::Panicked);
-            add.fetch_add(1, Ordering::Relaxed);
-        };
-        self.endpoint.on_error(on_error).unwrap();
-        let other = self.other(4);
-        let server = self.bundle.serve().unwrap();
-        if self.me.0 == 1 {
-            // Computes, and never looks at its messages.
-            while sum.load(Ordering::Relaxed) == 0 && self.hellos.load(Ordering::Relaxed) == 0 {
-                std::hint::spin_loop();
-                std::thread::yield_now();
-            }
-        } else {
-            std::thread::scope(|scope| {
-                for thread in 0..THREADS {
-                    let (other, bundle) = (&other, &self.bundle);
-                    scope.spawn(move || {
-                        for turn in 0..TURNS {
-                            other.request(bundle, PING, (1, thread * TURNS + turn)).unwrap();
-                        }
-                    });
-                }
-            });
-            self.bundle.wait_until(HANG, || sum.load(Ordering::Relaxed) == THREADS * TURNS).unwrap();
-            other.request(&self.bundle, Short::<()>::new(66), ()).unwrap();
-            self.bundle.wait_until(HANG, || returned.load(Ordering::Relaxed) == 1).unwrap();
-            other.request(&self.bundle, PING, (1, 1)).unwrap();
-            self.bundle.wait_until(HANG, || sum.load(Ordering::Relaxed) == THREADS * TURNS + 1).unwrap();
-        }
-        self.part();
-        server.stop();
     }
 }

@@ -2,6 +2,7 @@
 //! names a scene, and `as_a_rank` plays it in the copies.
 
 mod am;
+mod am_faults;
 mod am_scenes;
 mod keeper;
 mod raw;
