@@ -90,6 +90,10 @@ pub enum Frame<'a> {
 /// Takes what a device has received.
 pub trait Sink {
     fn frame(&mut self, from: Peer, frame: Frame<'_>);
+    /// Whether no further frame is wanted by this poll, asked after each: what was waited for has come.
+    fn is_full(&self) -> bool {
+        false
+    }
     /// The device found that nothing more can come from this peer (its ring broke the rules, its socket failed).
     fn peer_failed(&mut self, from: Peer, why: PeerFault);
 }

@@ -157,16 +157,33 @@ impl Bytes {
     /// Address of `offset..offset + len`, which must lie inside: callers check what comes from peers before.
     #[inline(always)]
     fn at(&self, offset: usize, len: usize) -> *mut u8 {
-        assert!(offset <= self.len && len <= self.len - offset, "{offset}+{len} lies outside {} bytes", self.len);
+        if offset > self.len || len > self.len - offset {
+            outside(offset, len, self.len);
+        }
         // SAFETY: the assertion keeps the result inside the mapping.
         unsafe { self.base.as_ptr().add(offset) }
     }
 
     #[inline(always)]
     fn aligned<T>(&self, offset: usize) -> *mut T {
-        assert!(offset.is_multiple_of(align_of::<T>()), "offset {offset} is not aligned");
+        if !offset.is_multiple_of(align_of::<T>()) {
+            unaligned(offset);
+        }
         self.at(offset, size_of::<T>()).cast()
     }
+}
+
+/// Apart from the check, so that nothing of its text is prepared on the way of a message.
+#[cold]
+#[inline(never)]
+fn outside(offset: usize, len: usize, bytes: usize) -> ! {
+    panic!("{offset}+{len} lies outside {bytes} bytes")
+}
+
+#[cold]
+#[inline(never)]
+fn unaligned(offset: usize) -> ! {
+    panic!("offset {offset} is not aligned")
 }
 
 impl Drop for Bytes {
@@ -197,6 +214,14 @@ impl WriteMap {
     pub fn u64_at(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: as in `u32_at`.
         unsafe { AtomicU64::from_ptr(self.bytes.aligned(offset)) }
+    }
+
+    /// One cache line.
+    #[inline(always)]
+    pub fn line_at(&self, offset: usize) -> &[AtomicU64; 8] {
+        let line = self.bytes.aligned::<[u64; 8]>(offset).cast::<[AtomicU64; 8]>();
+        // SAFETY: inside the mapping and aligned (checked), mapped writable, shared only as atomics.
+        unsafe { &*line }
     }
 
     /// Copies private bytes into the mapping.
@@ -246,6 +271,17 @@ impl ReadMap {
         // SAFETY: inside the mapping and aligned (checked); an atomic load of word size never writes, so a read-only
         // page is enough.
         unsafe { AtomicU64::from_ptr(self.bytes.aligned(offset)) }.load(order)
+    }
+
+    /// Loads the first word of a cache line (acquire) and, if it is `wanted`, the other seven, each once.
+    #[inline(always)]
+    pub fn load_line(&self, offset: usize, wanted: impl FnOnce(u64) -> bool) -> Option<(u64, [u64; 7])> {
+        let line = self.bytes.aligned::<[u64; 8]>(offset).cast::<u64>();
+        // SAFETY: all eight words lie inside the mapping and are aligned (checked); an atomic load of word size never
+        // writes, so a read-only page is enough.
+        let word = |index, order| unsafe { AtomicU64::from_ptr(line.add(index)) }.load(order);
+        let first = word(0, Ordering::Acquire);
+        wanted(first).then(|| (first, std::array::from_fn(|index| word(index + 1, Ordering::Relaxed))))
     }
 
     /// Copies bytes out of the mapping.

@@ -68,6 +68,19 @@ impl Header {
             | u64::from(self.bytes) << 48
     }
 
+    /// Whether the header says that the frame is a short one of one cell, and nothing that cannot be.
+    #[inline(always)]
+    pub fn is_short_cell(word: u64) -> bool {
+        const SHORT: u64 = Kind::Short as u64 | 1 << 8;
+        word >> 32 & 0xffff == SHORT && word >> 48 <= CELL_PAYLOAD as u64
+    }
+
+    /// The length in bytes of a frame for which [`Header::is_short_cell`] holds.
+    #[inline(always)]
+    pub fn bytes_of_short_cell(word: u64) -> usize {
+        (word >> 48) as usize
+    }
+
     /// Checks everything that a header can say against the layout.
     #[inline(always)]
     pub fn decode(word: u64) -> Result<Header, &'static str> {
@@ -194,6 +207,11 @@ mod tests {
             assert_eq!(Header::decode(header.encode(u32::MAX)), Ok(header));
             let lie = Header { cells: header.cells + 1, ..header };
             assert!(Header::decode(lie.encode(1)).is_err());
+            assert!(!Header::is_short_cell(header.encode(7)));
+            let short = Header { kind: Kind::Short, ..header };
+            assert_eq!(Header::is_short_cell(short.encode(7)), bytes <= CELL_PAYLOAD);
+            assert_eq!(Header::bytes_of_short_cell(short.encode(7)), bytes);
+            assert!(!Header::is_short_cell(Header { cells: 2, ..short }.encode(7)));
         }
         assert!(Header::decode(0).is_err());
         assert!(Header::decode(u64::MAX).is_err());

@@ -4,6 +4,7 @@
 //! Everything read from the peer's memory is read once into a local and checked; the first thing that cannot be makes the
 //! pair *poisoned*: nothing more is read from it or sent to it, and the rest of the job goes on.
 
+use super::cell::Words;
 use super::layout::{
     CELLS, CELLS_AT, CREDIT_AT, CREDIT_BATCH, HEAD_MAX, Header, Kind, LINE, REFERENCE_BYTES, Reference,
 };
@@ -67,6 +68,15 @@ impl CellsOut for Out<'_> {
     }
 
     #[inline(always)]
+    fn write(&self, cell: u32, words: &Words, header: u64) {
+        let [first, rest @ ..] = self.0.line_at(CELLS_AT + cell as usize * LINE);
+        for (to, word) in rest.iter().zip(words) {
+            to.store(*word, Ordering::Relaxed);
+        }
+        first.store(header, Ordering::Release);
+    }
+
+    #[inline(always)]
     fn publish(&self, cell: u32, header: u64) {
         self.0.u64_at(CELLS_AT + cell as usize * LINE).store(header, Ordering::Release);
     }
@@ -81,6 +91,11 @@ impl CellsIn for In<'_> {
     #[inline(always)]
     fn header(&self, cell: u32) -> u64 {
         self.0.load_u64(CELLS_AT + cell as usize * LINE, Ordering::Acquire)
+    }
+
+    #[inline(always)]
+    fn read(&self, cell: u32, wanted: impl FnOnce(u64) -> bool) -> Option<(u64, Words)> {
+        self.0.load_line(CELLS_AT + cell as usize * LINE, wanted)
     }
 
     #[inline(always)]
@@ -132,6 +147,16 @@ impl Pair {
 
     pub fn is_complete(&self) -> bool {
         self.incoming.is_some()
+    }
+
+    /// Sends a frame of one cell that is already there as words.
+    #[inline(always)]
+    pub fn send_cell(&mut self, board: &Board, home: &mut Home, bytes: usize, words: &Words) -> Result<(), SendError> {
+        let header = Header { kind: Kind::Short, cells: 1, bytes: bytes as u16 };
+        self.make_room(header, home)?;
+        self.producer.push_cell(&Out(&self.channel), header, words);
+        self.ring(board);
+        Ok(())
     }
 
     /// Sends a frame inside cells. The caller has checked its length.
@@ -250,12 +275,23 @@ impl Pair {
         }
     }
 
+    /// Takes the next frame if it is a short one of one cell: the way of most messages.
+    #[inline(always)]
+    pub fn take_cell(&mut self, board: &Board) -> Option<(usize, Words)> {
+        let incoming = self.incoming.as_ref()?;
+        let taken = self.consumer.pop_cell(&In(&incoming.channel))?;
+        if self.consumer.consumed().wrapping_sub(self.published as u32) >= CREDIT_BATCH {
+            self.publish_credit(board);
+        }
+        Some(taken)
+    }
+
     /// Hands at most `budget` frames to the sink and publishes credit.
     pub fn poll(&mut self, me: Peer, board: &Board, sink: &mut impl Sink, budget: usize, buffer: &mut [u8]) -> Taken {
         let mut taken = Taken::default();
         let Some(incoming) = &self.incoming else { return taken };
         let references_before = self.references_consumed;
-        while taken.frames < budget && self.fault.is_none() {
+        while taken.frames < budget && self.fault.is_none() && !(taken.frames > 0 && sink.is_full()) {
             match take(&mut self.consumer, incoming, buffer) {
                 Ok(None) => break,
                 Ok(Some(frame)) => {
@@ -279,6 +315,7 @@ impl Pair {
         taken
     }
 
+    #[inline(never)]
     fn publish_credit(&mut self, board: &Board) {
         self.published = u64::from(self.consumer.consumed()) | u64::from(self.references_consumed) << 32;
         // Release: pairs with the acquire of `take_credit` on the other side.

@@ -7,6 +7,7 @@
 //! The cells are reached through two small traits, so that the same code runs on shared memory and under loom.
 //! Source: the slot as its own full flag is FastForward's rule (Giacomoni, Moseley, Vachharajani, PPoPP 2008).
 
+use super::cell::{self, Words};
 use super::layout::{CELL_PAYLOAD, Header, cells_for, continuation};
 
 /// The producer's view of the cells.
@@ -14,6 +15,8 @@ pub trait CellsOut {
     fn count(&self) -> u32;
     /// Stores bytes into the payload from offset `at` on, in no particular order.
     fn fill(&self, cell: u32, at: usize, bytes: &[u8]);
+    /// Stores the whole payload and then the header, as `publish` does.
+    fn write(&self, cell: u32, words: &Words, header: u64);
     /// Stores the header with release: pairs with the acquire of [`CellsIn::header`].
     fn publish(&self, cell: u32, header: u64);
 }
@@ -23,6 +26,8 @@ pub trait CellsIn {
     fn count(&self) -> u32;
     /// Loads the header with acquire: pairs with the release of [`CellsOut::publish`].
     fn header(&self, cell: u32) -> u64;
+    /// Loads the header, as `header` does, and if it is `wanted` the whole payload.
+    fn read(&self, cell: u32, wanted: impl FnOnce(u64) -> bool) -> Option<(u64, Words)>;
     /// Loads the first bytes of the payload.
     fn drain(&self, cell: u32, to: &mut [u8]);
 }
@@ -59,18 +64,18 @@ impl Producer {
     pub fn push<const N: usize>(&mut self, cells: &impl CellsOut, header: Header, parts: [&[u8]; N]) {
         debug_assert!(header.cells as u32 <= self.free(cells.count()));
         if header.cells == 1 {
-            let mut at = 0;
-            for part in parts {
-                if !part.is_empty() {
-                    cells.fill(self.next, at, part);
-                    at += part.len();
-                }
-            }
-            cells.publish(self.next, header.encode(self.produced.wrapping_add(1)));
-            self.advance(cells.count(), 1);
+            self.push_cell(cells, header, &cell::gather(parts));
         } else {
             self.push_long(cells, header, &parts);
         }
+    }
+
+    /// Puts a frame of one cell into the next one. The caller has made sure that it is free.
+    #[inline(always)]
+    pub fn push_cell(&mut self, cells: &impl CellsOut, header: Header, words: &Words) {
+        debug_assert!(header.cells == 1 && self.free(cells.count()) > 0);
+        cells.write(self.next, words, header.encode(self.produced.wrapping_add(1)));
+        self.advance(cells.count(), 1);
     }
 
     /// Fills the continuations and publishes the first cell last.
@@ -125,6 +130,17 @@ impl Consumer {
     #[inline(always)]
     pub fn waits(&self, cells: &impl CellsIn) -> bool {
         cells.header(self.next) as u32 == self.consumed.wrapping_add(1)
+    }
+
+    /// Takes the next frame if it is a short one of one cell: most are. Anything else is left to [`Consumer::pop`].
+    #[inline(always)]
+    pub fn pop_cell(&mut self, cells: &impl CellsIn) -> Option<(usize, Words)> {
+        let sequence = self.consumed.wrapping_add(1);
+        let wanted = |word| word as u32 == sequence && Header::is_short_cell(word);
+        let (word, words) = cells.read(self.next, wanted)?;
+        self.advance(cells.count());
+        self.consumed = sequence;
+        Some((Header::bytes_of_short_cell(word), words))
     }
 
     /// Takes the next frame out of its cells into `buffer`, which must be private and hold the longest one. `None`: nothing
