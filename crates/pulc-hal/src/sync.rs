@@ -10,6 +10,44 @@ pub use std::sync::atomic::fence;
 #[cfg(loom)]
 pub use loom::sync::atomic::fence;
 
+/// Half of an asymmetric fence: free for this side, because the other side makes all threads pass a barrier.
+#[cfg(not(loom))]
+#[inline(always)]
+pub fn compiler_barrier() {
+    std::sync::atomic::compiler_fence(Ordering::SeqCst);
+}
+
+/// The other half: on return every thread of this process has passed a full barrier since the call. Only after
+/// [`prepare_barrier_of_all_threads`] has said that there is one.
+#[cfg(not(loom))]
+pub fn barrier_of_all_threads() {
+    fence(Ordering::SeqCst);
+    rustix::thread::membarrier(rustix::thread::MembarrierCommand::PrivateExpedited)
+        .expect("it was registered, and a registered process is never refused");
+}
+
+/// Asks the kernel for it; whether it will do it (Linux 4.14, and allowed by a sandbox).
+#[cfg(not(loom))]
+pub fn prepare_barrier_of_all_threads() -> bool {
+    rustix::thread::membarrier(rustix::thread::MembarrierCommand::RegisterPrivateExpedited).is_ok()
+}
+
+/// Loom knows no asymmetric fences; two ordinary ones promise the same.
+#[cfg(loom)]
+pub fn compiler_barrier() {
+    fence(Ordering::SeqCst);
+}
+
+#[cfg(loom)]
+pub fn barrier_of_all_threads() {
+    fence(Ordering::SeqCst);
+}
+
+#[cfg(loom)]
+pub fn prepare_barrier_of_all_threads() -> bool {
+    true
+}
+
 /// A 32-bit word that threads or processes share.
 pub trait Word {
     fn load(&self, order: Ordering) -> u32;

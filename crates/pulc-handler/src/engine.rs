@@ -9,13 +9,14 @@ use crate::net::Net;
 use crate::params::Limits;
 use crate::peers::{PeerState, Route};
 use crate::switch::{Hand, Handlers, Outbox, ReceiveHandler};
-use crate::wire::FRONT_MAX;
+use crate::wire::{FRONT_MAX, HEAD_BYTES, Head};
 use pulc_base::boot::Boot;
 use pulc_base::clock::Nanos;
 use pulc_base::metrics::{DeviceCounters, LinkCounters};
 use pulc_base::{NodeIndex, Proto, Rank};
 use pulc_hal::board::Board;
-use pulc_hal::device::shm::{Shm, ShmConfig};
+use pulc_hal::device::shm::cell::{self, CELL_WORDS, Words};
+use pulc_hal::device::shm::{CELL_PAYLOAD, Shm, ShmConfig};
 use pulc_hal::device::{Device, Peer, SendError};
 use pulc_hal::error::HalError;
 use pulc_hal::os::bell::Bell;
@@ -243,6 +244,27 @@ impl Engine {
 }
 
 impl ShmSide {
+    /// Sends a message that is a frame of its own. What fits one cell is put together in registers.
+    #[inline(always)]
+    pub(crate) fn send_whole(&mut self, to: Peer, head: &Head, header: &[u8], body: &[u8]) -> Result<(), SendError> {
+        let front = HEAD_BYTES + header.len();
+        if front + body.len() <= CELL_PAYLOAD && header.len().is_multiple_of(8) {
+            let mut words: Words = [0; CELL_WORDS];
+            words[0] = head.word().to_le();
+            let at = cell::put(&mut words, 1, header);
+            cell::put(&mut words, at, body);
+            return self.device.send_cell(to, front + body.len(), &words);
+        }
+        self.send_in_parts(to, head, header, body)
+    }
+
+    #[inline(never)]
+    fn send_in_parts(&mut self, to: Peer, head: &Head, header: &[u8], body: &[u8]) -> Result<(), SendError> {
+        let mut front = [0; FRONT_MAX];
+        let len = head.write(header, &mut front);
+        self.send(to, [&front[..len], body])
+    }
+
     #[inline]
     pub(crate) fn send(&mut self, to: Peer, parts: [&[u8]; 2]) -> Result<(), SendError> {
         if parts[0].len() + parts[1].len() <= self.short_max {

@@ -23,6 +23,6 @@ pub use engine::{DeviceReport, Engine, Tally};
 pub use error::{End, Error, SendFault};
 pub use process::{Guard, Process, Shared, Waited, Watch};
 pub use sending::{Progress, Sending};
-pub use switch::{Begin, Body, Fate, Hand, Here, Outbox, ReceiveHandler, TransferId};
+pub use switch::{Begin, Body, Fate, Hand, Here, Outbox, ReceiveHandler, TransferId, Want};
 pub use uncounted::{Parcel, Sent};
 pub use wire::MESSAGE_COST;

@@ -15,6 +15,13 @@ pub struct Pattern {
     pub tag: Option<u64>,
 }
 
+impl Pattern {
+    #[inline(always)]
+    pub fn accepts(&self, src: u32, tag: u64) -> bool {
+        self.src.is_none_or(|wanted| wanted == src) && self.tag.is_none_or(|wanted| wanted == tag)
+    }
+}
+
 /// A posted receive or a kept message. Never mistaken for a later one in the same place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {

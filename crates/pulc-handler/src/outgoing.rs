@@ -26,10 +26,8 @@ impl Engine {
             return Ok(Outcome::Again);
         }
         let Route::Shm(to) = peer.route else { return self.whole_elsewhere(dst, proto, flags, header, body, cost) };
-        let mut front = [0; FRONT_MAX];
         let head = Head { proto: proto.0, kind: Kind::Whole, header_len: header.len() as u8, flags, id: 0, total: 0 };
-        let len = head.write(header, &mut front);
-        match self.shm.send(to, [&front[..len], body]) {
+        match self.shm.send_whole(to, &head, header, body) {
             Ok(()) => {
                 peer.credit -= cost;
                 self.shm.tally.messages_sent += 1;

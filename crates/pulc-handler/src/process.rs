@@ -14,11 +14,12 @@ use pulc_base::clock::{self, Nanos};
 use pulc_base::{NodeIndex, PROTOCOL_VERSION, Proto, Rank};
 use pulc_hal::board::{Board, Sleep, Woken};
 use pulc_hal::os::bell::Bell;
+use pulc_hal::os::biased::{Biased, BiasedGuard};
 use pulc_hal::os::registry::{self, Announced};
 use pulc_hal::os::{cpu, life};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Longest sleep of a thread that waits for the sleeping one.
@@ -33,7 +34,7 @@ const ENGINE_KIND: u32 = 2;
 
 /// This process as a member of its job.
 pub struct Process {
-    shared: Mutex<Shared>,
+    shared: Biased<Shared>,
     /// Threads that want the lock and did not get it at once.
     wanted: AtomicU32,
     /// Counts what may interest threads that sleep in `follow`.
@@ -63,7 +64,7 @@ pub struct Shared {
 }
 
 /// The engine, locked.
-pub type Guard<'a> = MutexGuard<'a, Shared>;
+pub type Guard<'a> = BiasedGuard<'a, Shared>;
 
 /// How a wait ended.
 pub enum Waited<R> {
@@ -113,7 +114,7 @@ impl Process {
             rank: engine.rank(),
             node: engine.node(),
             boot: Arc::clone(engine.boot()),
-            shared: Mutex::new(Shared {
+            shared: Biased::new(Shared {
                 crowd: Crowd::new(engine.limits().spin_us),
                 engine,
                 sleeper: false,
@@ -144,16 +145,15 @@ impl Process {
     #[inline]
     pub fn lock(&self) -> Guard<'_> {
         match self.shared.try_lock() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => self.lock_slowly(),
+            Some(guard) => guard,
+            None => self.lock_slowly(),
         }
     }
 
     #[cold]
     fn lock_slowly(&self) -> Guard<'_> {
         self.wanted.fetch_add(1, Ordering::Relaxed);
-        let guard = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = self.shared.lock();
         self.wanted.fetch_sub(1, Ordering::Relaxed);
         guard
     }
@@ -237,10 +237,25 @@ impl Process {
     #[inline]
     pub fn wait<'p, R>(
         &'p self,
+        guard: Guard<'p>,
+        hand: &mut Hand<'_>,
+        deadline: Option<Nanos>,
+        watch: Watch,
+        ready: impl FnMut(&mut Engine, &mut Hand<'_>) -> Option<R>,
+    ) -> (Waited<R>, Guard<'p>) {
+        self.wait_wanting(guard, hand, deadline, watch, |_, _| {}, ready)
+    }
+
+    /// As [`Process::wait`] with a hand that wants something: before this thread lets go of the engine for the first time,
+    /// `post` must post its receive.
+    #[inline]
+    pub fn wait_wanting<'p, R>(
+        &'p self,
         mut guard: Guard<'p>,
         hand: &mut Hand<'_>,
         deadline: Option<Nanos>,
         watch: Watch,
+        mut post: impl FnMut(&mut Engine, &mut Hand<'_>),
         mut ready: impl FnMut(&mut Engine, &mut Hand<'_>) -> Option<R>,
     ) -> (Waited<R>, Guard<'p>) {
         let mut ladder = Ladder::new();
@@ -260,6 +275,9 @@ impl Process {
                 ask = false;
             }
             if self.wanted.load(Ordering::Relaxed) > 0 {
+                if hand.want().is_some() {
+                    post(&mut guard.engine, hand);
+                }
                 guard = self.let_others_in(guard);
                 ask = true;
             }
@@ -276,6 +294,9 @@ impl Process {
                 }
                 Step::Look(now) => now,
                 Step::Yield(now) => {
+                    if hand.want().is_some() {
+                        post(&mut shared.engine, hand);
+                    }
                     drop(guard);
                     cpu::yield_now();
                     guard = self.lock();
@@ -284,6 +305,9 @@ impl Process {
                     now.unwrap_or(Nanos(0))
                 }
                 Step::Sleep => {
+                    if hand.want().is_some() {
+                        post(&mut shared.engine, hand);
+                    }
                     let (locked, result) = self.sleep(guard, hand, deadline, &mut ladder, &mut ready);
                     guard = locked;
                     if let Some(result) = result {

@@ -210,6 +210,11 @@ impl Sink for ShmSink<'_, '_> {
         self.bytes += self.floor.frame(src, frame, self.hand) as u64;
     }
 
+    #[inline(always)]
+    fn is_full(&self) -> bool {
+        self.hand.landed.is_some()
+    }
+
     fn peer_failed(&mut self, from: Peer, why: PeerFault) {
         if let Some(&src) = self.rank_of.get(from.0 as usize) {
             self.floor.broken.push((src, End::Broken(why)));

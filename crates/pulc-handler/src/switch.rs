@@ -3,6 +3,7 @@
 //! they want to send or grant goes to the [`Outbox`] and leaves after the poll that called them.
 
 use crate::error::End;
+use crate::matching::Pattern;
 use crate::uncounted::Parcel;
 use pulc_base::{Proto, Rank};
 use pulc_hal::device::SharedFrame;
@@ -73,22 +74,69 @@ pub trait ReceiveHandler: Any + Send {
 
 /// The buffer of the thread that polls at the moment, so that what it waits for is copied straight to its place. Handlers of
 /// other threads' receives keep the bytes until their owner fetches them.
+///
+/// A receive whose thread polls needs no place in a queue: the hand itself says what it *wants*, and its handler looks there
+/// after all receives that were posted earlier. Only when the thread lets go of the engine its receive is posted.
 pub struct Hand<'a> {
     ticket: u64,
+    want: Option<Want>,
     buffer: &'a mut [u8],
     /// Set by the handler when it has filled the buffer from a whole message; meaning is the handler's.
     pub landed: Option<(Rank, u64, usize)>,
+    /// Set by the handler when a message of this length came that was wanted and is longer than the buffer; it is kept.
+    pub too_long: Option<usize>,
+}
+
+/// What a receive that is not posted waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Want {
+    /// The handler's own number of the queue.
+    pub lane: u64,
+    pub pattern: Pattern,
 }
 
 impl<'a> Hand<'a> {
     /// A buffer for the receive that its handler knows as `ticket`.
     pub fn new(ticket: u64, buffer: &'a mut [u8]) -> Hand<'a> {
-        Hand { ticket, buffer, landed: None }
+        Hand { ticket, want: None, buffer, landed: None, too_long: None }
+    }
+
+    /// A buffer for a receive that is not posted yet.
+    pub fn wanting(want: Want, buffer: &'a mut [u8]) -> Hand<'a> {
+        Hand { ticket: u64::MAX, want: Some(want), buffer, landed: None, too_long: None }
     }
 
     /// For threads that wait for something else.
     pub fn empty() -> Hand<'static> {
-        Hand { ticket: u64::MAX, buffer: &mut [], landed: None }
+        Hand { ticket: u64::MAX, want: None, buffer: &mut [], landed: None, too_long: None }
+    }
+
+    /// What is wanted and neither posted nor found.
+    #[inline]
+    pub fn want(&self) -> Option<Want> {
+        self.want
+    }
+
+    /// Whether this message is wanted; then it is not any more.
+    #[inline(always)]
+    pub fn take_want(&mut self, lane: u64, src: u32, tag: u64) -> bool {
+        let is_wanted = self.want.is_some_and(|want| want.lane == lane && want.pattern.accepts(src, tag));
+        if is_wanted {
+            self.want = None;
+        }
+        is_wanted
+    }
+
+    /// The ticket of the receive, once it has one.
+    #[inline(always)]
+    pub fn ticket(&self) -> Option<u64> {
+        (self.ticket != u64::MAX).then_some(self.ticket)
+    }
+
+    /// From now on the receive is known by its ticket.
+    pub fn posted_as(&mut self, ticket: u64) {
+        self.want = None;
+        self.ticket = ticket;
     }
 
     /// The buffer, if it belongs to this receive.
@@ -97,6 +145,7 @@ impl<'a> Hand<'a> {
         (ticket == self.ticket).then_some(&mut *self.buffer)
     }
 
+    #[inline]
     pub fn buffer(&mut self) -> &mut [u8] {
         self.buffer
     }
@@ -163,7 +212,7 @@ impl<'a> Body<'a> {
     pub fn copy_to(&self, to: &mut [u8]) -> usize {
         let to = &mut to[..self.len];
         match self.bytes {
-            Bytes::Private(bytes) => to.copy_from_slice(&bytes[self.at..]),
+            Bytes::Private(bytes) => copy_private(to, &bytes[self.at..]),
             Bytes::Shared(frame) => frame.copy_range_to(self.at, to),
         }
         self.len
@@ -179,6 +228,26 @@ impl<'a> Body<'a> {
                 frame.copy_range_to(self.at, &mut to[old..]);
             }
         }
+    }
+}
+
+/// A copy of equal lengths; few bytes in whole words, as they were stored, and without a call.
+#[inline(always)]
+fn copy_private(to: &mut [u8], from: &[u8]) {
+    const FEW: usize = 48;
+    if from.len() > FEW {
+        return to.copy_from_slice(from);
+    }
+    let (to_words, to_rest) = to.as_chunks_mut::<8>();
+    let (words, rest) = from.as_chunks::<8>();
+    for index in 0..FEW / 8 {
+        match (to_words.get_mut(index), words.get(index)) {
+            (Some(to), Some(word)) => *to = *word,
+            _ => break,
+        }
+    }
+    for (to, byte) in to_rest.iter_mut().zip(rest) {
+        *to = *byte;
     }
 }
 

@@ -51,15 +51,20 @@ pub struct Head {
 const _: () = assert!(HEAD_BYTES == 1 + 1 + 1 + 1 + 4);
 
 impl Head {
-    /// Writes head and protocol header to the front of `out`; returns how many bytes that took.
-    #[inline]
-    pub fn write(&self, header: &[u8], out: &mut [u8; FRONT_MAX]) -> usize {
-        let word = u64::from(self.proto)
+    /// The first word of every frame.
+    #[inline(always)]
+    pub fn word(&self) -> u64 {
+        u64::from(self.proto)
             | u64::from(self.kind as u8) << 8
             | u64::from(self.header_len) << 16
             | u64::from(self.flags) << 24
-            | u64::from(self.id) << 32;
-        out[..HEAD_BYTES].copy_from_slice(&word.to_le_bytes());
+            | u64::from(self.id) << 32
+    }
+
+    /// Writes head and protocol header to the front of `out`; returns how many bytes that took.
+    #[inline]
+    pub fn write(&self, header: &[u8], out: &mut [u8; FRONT_MAX]) -> usize {
+        out[..HEAD_BYTES].copy_from_slice(&self.word().to_le_bytes());
         let mut at = HEAD_BYTES;
         if matches!(self.kind, Kind::First | Kind::Ask) {
             out[at..at + TOTAL_BYTES].copy_from_slice(&self.total.to_le_bytes());

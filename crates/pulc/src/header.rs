@@ -36,7 +36,9 @@ impl Header {
 
     #[inline]
     pub fn decode(bytes: &[u8]) -> Option<Header> {
-        let word = u128::from_le_bytes(bytes.try_into().ok()?);
+        // In words, as they were stored: a load of both would wait for the store buffer.
+        let ([first, tag], []) = bytes.as_chunks::<8>() else { return None };
+        let word = u64::from_le_bytes(*first);
         let kind = match (word >> 32) as u8 {
             0 => Kind::Data,
             1 => Kind::Datagram,
@@ -45,7 +47,7 @@ impl Header {
             4 => Kind::Closed,
             _ => return None,
         };
-        Some(Header { port: word as u32, kind, tag: (word >> 64) as u64 })
+        Some(Header { port: word as u32, kind, tag: u64::from_le_bytes(*tag) })
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{Error, error};
 use pulc_base::clock::Nanos;
 use pulc_base::{Proto, Rank};
 use pulc_handler::matching::{Entry, Pattern};
-use pulc_handler::{Engine, Guard, Hand, MESSAGE_COST, Process, Waited, Watch};
+use pulc_handler::{Engine, Guard, Hand, MESSAGE_COST, Process, Waited, Want, Watch};
 
 const _: () = assert!(HEADER_BYTES <= 32, "the handler takes protocol headers of 32 bytes");
 
@@ -67,7 +67,7 @@ pub(crate) fn receive(
         match take_kept(&mut guard.engine, port, pattern, &mut into, patience)? {
             Found::Done(envelope) => return Ok(Some(envelope)),
             Found::OnItsWay(ticket) => {
-                let (outcome, next) = wait_for(process, guard, ticket, &mut into, Patience::Endless);
+                let (outcome, next) = wait_for(process, guard, Awaited::Posted(ticket), &mut into, Patience::Endless);
                 guard = next;
                 if let Some(envelope) = outcome? {
                     return Ok(Some(envelope));
@@ -81,8 +81,11 @@ pub(crate) fn receive(
                 polled = true;
             }
             Found::Nothing | Found::NotYet => {
-                let ticket = post(&mut guard.engine, port, pattern, into.capacity())?;
-                let (outcome, next) = wait_for(process, guard, ticket, &mut into, patience);
+                let awaited = match into {
+                    Into::Buffer(_) => Awaited::Wanted(Want { lane: port.into(), pattern }),
+                    Into::Vec(_) => Awaited::Posted(post(&mut guard.engine, port, pattern)?),
+                };
+                let (outcome, next) = wait_for(process, guard, awaited, &mut into, patience);
                 guard = next;
                 if let Some(envelope) = outcome? {
                     return Ok(Some(envelope));
@@ -193,29 +196,44 @@ fn hand_over(bytes: Vec<u8>, into: &mut Into<'_>, spare: &mut Spare) {
     }
 }
 
-/// Posts a receive, unless nothing could ever satisfy it.
-#[inline]
-fn post(engine: &mut Engine, number: u32, pattern: Pattern, capacity: usize) -> Result<Ticket, Error> {
-    if let Some(end) = pattern.src.and_then(|src| engine.end_of(Rank(src))) {
-        return Err(Error::PeerGone { rank: Rank(pattern.src.unwrap_or_default()), how: end.to_string() });
-    }
+/// Posts a receive for a message of any length, unless nothing could ever satisfy it.
+fn post(engine: &mut Engine, number: u32, pattern: Pattern) -> Result<Ticket, Error> {
+    check_hope(engine, pattern)?;
     let table = table(engine);
-    if pattern.src.is_none()
-        && table.others_alive == 0
-        && let Some((rank, end)) = table.last_end
-    {
-        return Err(Error::PeerGone { rank, how: end.to_string() });
-    }
     let ticket = table.receives.add(Receive::Waiting);
-    state(table, number).queue.post(pattern, Posted { ticket, capacity });
+    state(table, number).queue.post(pattern, Posted { ticket, capacity: usize::MAX });
     Ok(ticket)
 }
 
+/// Whether somebody is left who could send what the pattern accepts.
+fn check_hope(engine: &mut Engine, pattern: Pattern) -> Result<(), Error> {
+    if let Some(src) = pattern.src {
+        return match engine.end_of(Rank(src)) {
+            Some(end) => Err(Error::PeerGone { rank: Rank(src), how: end.to_string() }),
+            None => Ok(()),
+        };
+    }
+    let table = table(engine);
+    match table.last_end {
+        Some((rank, end)) if table.others_alive == 0 => Err(Error::PeerGone { rank, how: end.to_string() }),
+        _ => Ok(()),
+    }
+}
+
+/// What a thread waits for.
+#[derive(Clone, Copy)]
+enum Awaited {
+    Posted(Ticket),
+    /// By a receive with a buffer that is posted only if the thread must let go of the engine.
+    Wanted(Want),
+}
+
 /// Waits for a receive. `Ok(None)`: look at the kept messages again.
+#[inline]
 fn wait_for<'p>(
     process: &'p Process,
     guard: Guard<'p>,
-    ticket: Ticket,
+    awaited: Awaited,
     into: &mut Into<'_>,
     patience: Patience,
 ) -> (Result<Option<Envelope>, Error>, Guard<'p>) {
@@ -224,19 +242,24 @@ fn wait_for<'p>(
         _ => None,
     };
     let mut vec = Vec::new();
-    let mut hand = match into {
-        Into::Buffer(buffer) => Hand::new(ticket.0, buffer),
-        Into::Vec(_) => Hand::empty(),
+    let (mut hand, posted) = match (&mut *into, awaited) {
+        (Into::Vec(_), Awaited::Posted(ticket)) => (Hand::empty(), Some(ticket)),
+        (Into::Buffer(buffer), Awaited::Posted(ticket)) => (Hand::new(ticket.0, buffer), Some(ticket)),
+        (Into::Buffer(buffer), Awaited::Wanted(want)) => (Hand::wanting(want, buffer), None),
+        (Into::Vec(_), Awaited::Wanted(_)) => unreachable!("a receive without a buffer is posted at once"),
     };
     let (mut waited, mut guard) =
-        process.wait(guard, &mut hand, deadline, Watch::News, |engine, hand| look(engine, hand, ticket, &mut vec));
+        process.wait_wanting(guard, &mut hand, deadline, Watch::News, post_hand, |engine, hand| {
+            look(engine, hand, posted, &mut vec)
+        });
     if matches!(waited, Waited::Timeout) {
+        let Some(ticket) = posted.or(hand.ticket().map(Ticket)) else { return (Err(Error::Timeout), guard) };
         if give_up(&mut guard.engine, ticket) {
             return (Err(Error::Timeout), guard);
         }
         // Its message has begun to arrive: its sender is sending at this moment.
-        (waited, guard) =
-            process.wait(guard, &mut hand, None, Watch::News, |engine, hand| look(engine, hand, ticket, &mut vec));
+        (waited, guard) = process
+            .wait(guard, &mut hand, None, Watch::News, |engine, hand| look(engine, hand, Some(ticket), &mut vec));
     }
     let result = match waited {
         Waited::Ready(result) => result,
@@ -248,19 +271,49 @@ fn wait_for<'p>(
     (result, guard)
 }
 
+/// Posts what the hand wants, because its thread is going to let others have the engine.
+fn post_hand(engine: &mut Engine, hand: &mut Hand<'_>) {
+    let Some(Want { lane, pattern }) = hand.want() else { return };
+    let table = table(engine);
+    let ticket = table.receives.add(Receive::Waiting);
+    let capacity = hand.buffer().len();
+    state(table, lane as u32).queue.post(pattern, Posted { ticket, capacity });
+    hand.posted_as(ticket.0);
+}
+
 /// What has become of a receive: `None`, nothing yet.
 #[inline]
 fn look(
+    engine: &mut Engine,
+    hand: &mut Hand<'_>,
+    posted: Option<Ticket>,
+    vec: &mut Vec<u8>,
+) -> Option<Result<Option<Envelope>, Error>> {
+    let ticket = posted.or(hand.ticket().map(Ticket));
+    if let Some((src, tag, len)) = hand.landed {
+        if let Some(ticket) = ticket {
+            table(engine).receives.remove(ticket);
+        }
+        return Some(Ok(Some(Envelope { src, tag, len })));
+    }
+    match (ticket, hand.want()) {
+        (Some(ticket), _) => look_at_posted(engine, hand, ticket, vec),
+        (None, Some(want)) => check_hope(engine, want.pattern).err().map(Err),
+        (None, None) => {
+            let needed = hand.too_long.unwrap_or_default();
+            Some(Err(Error::BufferTooSmall { needed, len: hand.buffer().len() }))
+        }
+    }
+}
+
+/// The same for a receive that is posted or whose message comes in parts.
+fn look_at_posted(
     engine: &mut Engine,
     hand: &mut Hand<'_>,
     ticket: Ticket,
     vec: &mut Vec<u8>,
 ) -> Option<Result<Option<Envelope>, Error>> {
     let table = table(engine);
-    if let Some((src, tag, len)) = hand.landed {
-        table.receives.remove(ticket);
-        return Some(Ok(Some(Envelope { src, tag, len })));
-    }
     match table.receives.of(ticket)? {
         Receive::Waiting => return None,
         Receive::Coming { place, done, .. } => {

@@ -7,7 +7,7 @@ use crate::transfers::{Goal, Transfers};
 use crate::waiting::{Place, Receive, Receives, Ticket};
 use pulc_base::{Proto, Rank};
 use pulc_handler::matching::{Entry, Matching};
-use pulc_handler::{Begin, Body, End, Fate, Here, Outbox, ReceiveHandler, TransferId};
+use pulc_handler::{Begin, Body, End, Fate, Hand, Here, Outbox, ReceiveHandler, TransferId};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -247,6 +247,14 @@ impl PortTable {
                 return Fate::Done;
             }
             self.receives.set(posted.ticket, Receive::TooSmall { needed: len });
+        } else if here.hand.take_want(header.port.into(), src.0, header.tag) {
+            // All receives that are posted are earlier ones, and none of them accepts it.
+            if let Some(buffer) = here.hand.buffer().get_mut(..len) {
+                body.copy_to(buffer);
+                here.hand.landed = Some((src, header.tag, len));
+                return Fate::Done;
+            }
+            here.hand.too_long = Some(len);
         }
         if header.kind == Kind::Datagram {
             let size = len as u64 + pulc_handler::MESSAGE_COST;
@@ -267,6 +275,28 @@ impl PortTable {
         };
         port.queue.keep(src.0, header.tag, kept);
         Fate::Kept
+    }
+
+    /// A message in parts that no posted receive accepts: perhaps the thread that polls wants it.
+    fn begin_unposted(
+        &mut self,
+        id: TransferId,
+        header: Header,
+        total: usize,
+        asked: bool,
+        cost: u64,
+        hand: &mut Hand<'_>,
+    ) -> Begin {
+        if hand.take_want(header.port.into(), id.src.0, header.tag) {
+            if total <= hand.buffer().len() {
+                let (src, tag, place) = (id.src, header.tag, Place::new(false));
+                let ticket = self.receives.add(Receive::Coming { src, tag, total, place, done: false });
+                hand.posted_as(ticket.0);
+                return Begin::Take(self.transfers.add(id, Goal::Receive(ticket)));
+            }
+            hand.too_long = Some(total);
+        }
+        self.keep_parts(id, header, total, asked, cost)
     }
 
     /// Where a message in parts goes when no receive waits for it (or the one that does is too small).
@@ -363,7 +393,7 @@ impl ReceiveHandler for PortTable {
             return Begin::Take(self.transfers.add(id, Goal::Nowhere));
         };
         let Some((_, posted)) = port.queue.arrive(id.src.0, header.tag) else {
-            return self.keep_parts(id, header, total, asked, cost);
+            return self.begin_unposted(id, header, total, asked, cost, here.hand);
         };
         if total > posted.capacity {
             self.receives.set(posted.ticket, Receive::TooSmall { needed: total });

@@ -2,6 +2,7 @@
 //! ranks or jobs.
 
 pub mod bell;
+pub mod biased;
 pub mod copy;
 pub mod core_claims;
 pub mod cpu;

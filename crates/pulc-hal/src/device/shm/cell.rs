@@ -1,6 +1,6 @@
 //! The payload of one cell as words. A short frame is gathered in registers, stored word by word, and loaded word by word:
 //! a load that spans two earlier stores waits until both have left the store buffer, which costs as much as a fifth of the
-//! way between two cores. Used by `ring` and `pair`; private memory only.
+//! way between two cores. Used by `ring` and `pair`, and by the handler for its messages; private memory only.
 
 use super::layout::CELL_PAYLOAD;
 

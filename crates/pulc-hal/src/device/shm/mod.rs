@@ -9,7 +9,7 @@
 //! believe what a peer wrote.
 
 mod arena;
-mod cell;
+pub mod cell;
 mod config;
 #[cfg(test)]
 mod hostile_tests;
@@ -29,7 +29,6 @@ pub(crate) mod model {
 }
 
 pub use arena::{Arena, Block};
-pub use cell::{CELL_WORDS, Words};
 pub use config::{PARAMS, ShmConfig};
 /// Longest frame that fits one cell.
 pub use layout::CELL_PAYLOAD;
@@ -39,6 +38,7 @@ use crate::board::Board;
 use crate::error::HalError;
 use crate::os::bell::Bell;
 use crate::os::memfd;
+use cell::Words;
 use layout::{CELLS_PAYLOAD_MAX, CHANNEL_BYTES, HEAD_MAX, OfferText};
 use pair::{Home, Incoming, Pair};
 use pool::Pool;
