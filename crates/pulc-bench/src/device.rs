@@ -114,6 +114,10 @@ impl Sink for Into<'_> {
         self.filled += len;
     }
 
+    fn is_full(&self) -> bool {
+        self.filled == self.message.len()
+    }
+
     fn peer_failed(&mut self, _: Peer, why: PeerFault) {
         self.fault = Some(why.to_string());
     }

@@ -28,7 +28,7 @@ pub struct Args {
     #[arg(long, value_enum, value_delimiter = ',')]
     places: Vec<Place>,
     /// Interleaved rounds, of which the median is shown
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// One short round: does it all work
     #[arg(long)]
@@ -36,7 +36,7 @@ pub struct Args {
 }
 
 const BYTES_MAX: usize = 64 << 20;
-const BUDGET: Nanos = Nanos::from_ms(60);
+const BUDGET: Nanos = Nanos::from_ms(30);
 /// Start and end of a job.
 const JOB_LIMIT: Nanos = Nanos::from_ms(60_000);
 const BUDGET_QUICK: Nanos = Nanos::from_ms(10);
@@ -121,7 +121,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
         notes.iter().for_each(|note| eprintln!("pulc: {note}"));
     } else {
         print!("{}", row::table(&rows));
-        println!("\nOne way; medians of {rounds} interleaved rounds. p50 and p99 are over round trips, over blocks of");
+        println!(
+            "\nOne way; medians of {rounds} interleaved rounds, x of the ratios within each. p50 and p99 are over round trips, over blocks of"
+        );
         println!("2 us where one is shorter. pipe, unix, tcp and udp poll without sleeping, on one core they block.");
         println!(
             "hardware: a cache line handed over, on one core the core itself by yielding; its bandwidth is memcpy."
@@ -187,6 +189,8 @@ impl Run<'_> {
                     latency_ns_p99: figures.latency_ns_p99,
                     bandwidth_bytes_per_s: figures.bandwidth_bytes_per_s,
                     messages_per_s: figures.messages_per_s,
+                    latency_x: None,
+                    bandwidth_x: None,
                 };
                 self.found.entry((place, bytes, layer)).or_default().push(row);
             }
@@ -218,7 +222,14 @@ impl Run<'_> {
     }
 
     fn rows(&self) -> Vec<Row> {
-        let rows = self.found.values().filter_map(|rounds| row::median_of(rounds));
+        let rows = self.found.iter().filter_map(|(&(place, bytes, _), rounds)| {
+            let mut row = row::median_of(rounds)?;
+            if let Some(yard) = self.found.get(&(place, bytes, place.yardstick())) {
+                row.latency_x = row::median_ratio(rounds, yard, |row| row.latency_ns_p50);
+                row.bandwidth_x = row::median_ratio(rounds, yard, |row| row.bandwidth_bytes_per_s);
+            }
+            Some(row)
+        });
         let has_figure = |row: &Row| row.latency_ns_p50.is_some() || row.bandwidth_bytes_per_s.is_some();
         rows.filter(|row| has_figure(row) && self.args.bytes.contains(&row.bytes)).collect()
     }

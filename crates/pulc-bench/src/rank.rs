@@ -90,6 +90,8 @@ fn measure(
             latency_ns_p99: figures.latency_ns_p99,
             bandwidth_bytes_per_s: figures.bandwidth_bytes_per_s,
             messages_per_s: figures.messages_per_s,
+            latency_x: None,
+            bandwidth_x: None,
         };
         print!("{}", row::json_lines(&[row]));
     }

@@ -44,6 +44,11 @@ pub struct Row {
     pub latency_ns_p99: Option<f64>,
     pub bandwidth_bytes_per_s: Option<f64>,
     pub messages_per_s: Option<f64>,
+    /// Times the yardstick of the place: see [`median_ratio`]. For the table only.
+    #[serde(skip)]
+    pub latency_x: Option<f64>,
+    #[serde(skip)]
+    pub bandwidth_x: Option<f64>,
 }
 
 impl Layer {
@@ -86,7 +91,7 @@ impl Place {
     }
 
     /// The row that the others are compared with: there is no raw memory between nodes, so bare UDP stands in.
-    fn yardstick(self) -> Layer {
+    pub fn yardstick(self) -> Layer {
         if self == Place::Net { Layer::Udp } else { Layer::Hardware }
     }
 }
@@ -107,7 +112,22 @@ pub fn median_of(rounds: &[Row]) -> Option<Row> {
         latency_ns_p99: median(|row| row.latency_ns_p99),
         bandwidth_bytes_per_s: median(|row| row.bandwidth_bytes_per_s),
         messages_per_s: median(|row| row.messages_per_s),
+        latency_x: None,
+        bandwidth_x: None,
     })
+}
+
+/// How many times the yardstick a figure is: the median over rounds of the ratio *within* a round. The host of a virtual
+/// machine moves its cores about, so that the hop between them changes by the second; a ratio of two medians would compare
+/// moments that never were together.
+pub fn median_ratio(rounds: &[Row], yard: &[Row], figure: fn(&Row) -> Option<f64>) -> Option<f64> {
+    let mut ratios: Vec<f64> = rounds
+        .iter()
+        .zip(yard)
+        .filter_map(|(row, yard)| Some(figure(row)? / figure(yard).filter(|yard| *yard > 0.0)?))
+        .collect();
+    ratios.sort_by(f64::total_cmp);
+    ratios.get(ratios.len() / 2).copied()
 }
 
 /// One JSON object a line, figures rounded to what they are worth.
@@ -142,9 +162,6 @@ pub fn table(rows: &[Row]) -> String {
         );
         let mut previous = None;
         for row in here.iter().copied() {
-            let yard = here.iter().find(|yard| yard.layer == place.yardstick() && yard.bytes == row.bytes);
-            let hop = yard.and_then(|yard| yard.latency_ns_p50);
-            let width = yard.and_then(|yard| yard.bandwidth_bytes_per_s);
             let bytes = if previous == Some(row.bytes) { String::new() } else { size(row.bytes) };
             previous = Some(row.bytes);
             text += &format!(
@@ -152,10 +169,10 @@ pub fn table(rows: &[Row]) -> String {
                 bytes,
                 row.layer.name(),
                 shown(row.latency_ns_p50, time),
-                ratio(row.latency_ns_p50, hop),
+                ratio(row.latency_x),
                 shown(row.latency_ns_p99, time),
                 shown(row.bandwidth_bytes_per_s, rate),
-                ratio(row.bandwidth_bytes_per_s, width),
+                ratio(row.bandwidth_x),
                 shown(row.messages_per_s, count),
             );
         }
@@ -167,13 +184,11 @@ fn shown(figure: Option<f64>, how: fn(f64) -> String) -> String {
     figure.map_or_else(|| "-".into(), how)
 }
 
-fn ratio(figure: Option<f64>, yard: Option<f64>) -> String {
-    match (figure, yard) {
-        (Some(figure), Some(yard)) if yard > 0.0 => {
-            let ratio = figure / yard;
-            if ratio < 10.0 { format!("{ratio:.2}") } else { format!("{ratio:.0}") }
-        }
-        _ => "-".into(),
+fn ratio(ratio: Option<f64>) -> String {
+    match ratio {
+        Some(ratio) if ratio < 10.0 => format!("{ratio:.2}"),
+        Some(ratio) => format!("{ratio:.0}"),
+        None => "-".into(),
     }
 }
 
@@ -217,6 +232,8 @@ mod tests {
             latency_ns_p99: latency,
             bandwidth_bytes_per_s: bandwidth,
             messages_per_s: None,
+            latency_x: None,
+            bandwidth_x: None,
         }
     }
 
@@ -239,10 +256,15 @@ mod tests {
     }
 
     #[test]
-    fn the_table_shows_ratios_to_the_hardware_row() {
-        let text = table(&[row(Layer::Hardware, Some(50.0), None), row(Layer::Port, Some(125.0), Some(2e9))]);
+    fn the_table_shows_ratios_to_the_hardware_row_of_the_same_round() {
+        let hops = [50.0, 200.0, 60.0].map(|ns| row(Layer::Hardware, Some(ns), None));
+        let ports = [125.0, 400.0, 180.0].map(|ns| row(Layer::Port, Some(ns), Some(2e9)));
+        let mut median = median_of(&ports).unwrap();
+        median.latency_x = median_ratio(&ports, &hops, |row| row.latency_ns_p50);
+        median.bandwidth_x = median_ratio(&ports, &hops, |row| row.bandwidth_bytes_per_s);
+        let text = table(&[median]);
         let port = text.lines().find(|line| line.contains("port")).unwrap();
-        assert!(port.contains("125 ns    2.50"), "{text}");
+        assert!(port.contains("180 ns    2.50"), "{text}");
         assert!(port.contains("2.00 GB/s       -"), "{text}");
     }
 }

@@ -287,7 +287,6 @@ impl Process {
                 continue;
             }
             let now = match ladder.step(&mut shared.crowd, &self.board, self.my_slot) {
-                Step::Poll => continue,
                 Step::Pause => {
                     cpu::pause();
                     continue;

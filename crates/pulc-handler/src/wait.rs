@@ -7,8 +7,6 @@ use pulc_base::clock::{self, Nanos};
 use pulc_hal::board::Board;
 use pulc_hal::os::cpu;
 
-/// Polls before the first PAUSE: a PAUSE in a virtual machine doubles the latency.
-const POLLS_BARE: u32 = 500;
 /// Polls between two looks at the clock.
 const POLLS_PER_LOOK: u32 = 64;
 /// Polls until the core is given away where another rank of this node runs too: very likely it is the one waited for.
@@ -63,8 +61,8 @@ impl Crowd {
 /// What to do after a poll that found nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
-    Poll,
-    /// Poll after a PAUSE.
+    /// Poll after a PAUSE. Without one the processor has several loads of the awaited line under way when it comes, and must
+    /// do all but the first again: that costs half the way between two cores.
     Pause,
     /// The clock has been read: check the deadline, then poll.
     Look(Nanos),
@@ -99,10 +97,10 @@ impl Ladder {
         self.polls += 1;
         if crowd.is_shared() {
             let polls = if crowd.co_residents > 0 { POLLS_SHARED } else { POLLS_FOREIGN };
-            return if self.polls < polls { Step::Poll } else { self.shared(crowd, board, my_slot) };
+            return if self.polls < polls { Step::Pause } else { self.shared(crowd, board, my_slot) };
         }
         if !self.polls.is_multiple_of(POLLS_PER_LOOK) {
-            return if self.polls < POLLS_BARE { Step::Poll } else { Step::Pause };
+            return Step::Pause;
         }
         self.alone(crowd, board, my_slot)
     }
