@@ -129,7 +129,7 @@ impl<'a> Hand<'a> {
 
     /// The ticket of the receive, once it has one.
     #[inline(always)]
-    pub fn ticket(&self) -> Option<u64> {
+    pub fn posted_ticket(&self) -> Option<u64> {
         (self.ticket != u64::MAX).then_some(self.ticket)
     }
 

@@ -253,7 +253,7 @@ fn wait_for<'p>(
             look(engine, hand, posted, &mut vec)
         });
     if matches!(waited, Waited::Timeout) {
-        let Some(ticket) = posted.or(hand.ticket().map(Ticket)) else { return (Err(Error::Timeout), guard) };
+        let Some(ticket) = posted.or(hand.posted_ticket().map(Ticket)) else { return (Err(Error::Timeout), guard) };
         if give_up(&mut guard.engine, ticket) {
             return (Err(Error::Timeout), guard);
         }
@@ -289,7 +289,7 @@ fn look(
     posted: Option<Ticket>,
     vec: &mut Vec<u8>,
 ) -> Option<Result<Option<Envelope>, Error>> {
-    let ticket = posted.or(hand.ticket().map(Ticket));
+    let ticket = posted.or(hand.posted_ticket().map(Ticket));
     if let Some((src, tag, len)) = hand.landed {
         if let Some(ticket) = ticket {
             table(engine).receives.remove(ticket);
