@@ -10,6 +10,7 @@ pub mod matching;
 mod net;
 mod outgoing;
 pub mod params;
+mod pattern;
 mod peers;
 mod process;
 mod progress;

@@ -5,22 +5,9 @@
 //! Few entries are kept in one list and searched in order; when there are many, each is also entered in a chain per class
 //! of wildcard, so that matching costs the same for ten thousand entries as for one. Never communicates.
 
+pub use crate::pattern::Pattern;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-
-/// What a receive accepts; `None` is a wildcard.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pattern {
-    pub src: Option<u32>,
-    pub tag: Option<u64>,
-}
-
-impl Pattern {
-    #[inline(always)]
-    pub fn accepts(&self, src: u32, tag: u64) -> bool {
-        self.src.is_none_or(|wanted| wanted == src) && self.tag.is_none_or(|wanted| wanted == tag)
-    }
-}
 
 /// A posted receive or a kept message. Never mistaken for a later one in the same place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -318,9 +305,7 @@ impl<V> Store<V> {
             let head = self.head(class, pattern.src.unwrap_or(0), pattern.tag.unwrap_or(0));
             return (head != NIL).then_some(head);
         }
-        self.first(|node| {
-            pattern.src.is_none_or(|src| src == node.src) && pattern.tag.is_none_or(|tag| tag == node.tag)
-        })
+        self.first(|node| pattern.accepts(node.src, node.tag))
     }
 
     #[inline]

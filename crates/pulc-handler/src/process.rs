@@ -2,6 +2,8 @@
 //! held and lets go as soon as another thread wants it; one thread at a time sleeps on the doorbell, the others wait for it.
 //! Called by the interfaces. Must never hold the lock across user code or while sleeping.
 
+mod sharing;
+
 use crate::attach;
 use crate::engine::{Engine, Outcome};
 use crate::error::{Error, SendFault};
@@ -12,22 +14,14 @@ use crate::wire::FREE;
 use pulc_base::boot::Boot;
 use pulc_base::clock::{self, Nanos};
 use pulc_base::{NodeIndex, PROTOCOL_VERSION, Proto, Rank};
-use pulc_hal::board::{Board, Sleep, Woken};
+use pulc_hal::board::Board;
 use pulc_hal::os::bell::Bell;
 use pulc_hal::os::biased::{Biased, BiasedGuard};
 use pulc_hal::os::registry::{self, Announced};
 use pulc_hal::os::{cpu, life};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
-
-/// Longest sleep of a thread that waits for the sleeping one.
-const FOLLOWER_NAP: Duration = Duration::from_millis(250);
-/// Longest sleep while messages of the engine itself wait for room.
-const NAP_WITH_POSTS: Duration = Duration::from_millis(1);
-/// Polls while another thread that wants the lock is waited for.
-const COURTESY_POLLS: u32 = 2000;
 
 /// Kind of announcement in the registry of this process: the engine itself.
 const ENGINE_KIND: u32 = 2;
@@ -333,124 +327,6 @@ impl Process {
         if guard.engine.progress(hand) > 0 {
             self.tell_others(guard);
         }
-    }
-
-    /// Sleeps until something may have happened, unless `ready` has a result after all. The lock is free meanwhile.
-    #[cold]
-    fn sleep<'p, R>(
-        &'p self,
-        mut guard: Guard<'p>,
-        hand: &mut Hand<'_>,
-        deadline: Option<Nanos>,
-        ladder: &mut Ladder,
-        ready: &mut impl FnMut(&mut Engine, &mut Hand<'_>) -> Option<R>,
-    ) -> (Guard<'p>, Option<R>) {
-        if guard.sleeper {
-            return (self.follow(guard, deadline), None);
-        }
-        let slot = self.board.slot(self.my_slot);
-        slot.prepare_sleep(if self.bell.is_some() { Sleep::Poll } else { Sleep::Futex });
-        let shared = &mut *guard;
-        shared.engine.look_at_all();
-        let frames = shared.engine.progress(hand);
-        if frames > 0 {
-            self.tell_others(shared);
-        }
-        if let Some(result) = ready(&mut shared.engine, hand) {
-            slot.cancel();
-            return (guard, Some(result));
-        }
-        if frames > 0 {
-            slot.cancel();
-            ladder.restart();
-            return (guard, None);
-        }
-        let now = clock::now();
-        let due = [deadline, shared.engine.deadline()].into_iter().flatten().min();
-        let mut timeout = due.map(|due| due.since(now).as_duration());
-        if shared.engine.has_posts() {
-            timeout = Some(timeout.map_or(NAP_WITH_POSTS, |t| t.min(NAP_WITH_POSTS)));
-        }
-        shared.sleeper = true;
-        drop(guard);
-        let woken = match &self.bell {
-            Some(bell) => {
-                let fds: Vec<BorrowedFd<'_>> = self.wait_fds.iter().map(AsFd::as_fd).collect();
-                slot.sleep_in_poll(bell, &fds, timeout)
-            }
-            None => slot.sleep(timeout),
-        };
-        let mut guard = self.lock();
-        guard.sleeper = false;
-        guard.engine.look_at_all();
-        match woken {
-            Ok(Woken::Watchdog) => guard.engine.check_keeper(hand),
-            Ok(Woken::Rung) => ladder.restart(),
-            Ok(Woken::Signal | Woken::Deadline) => {}
-            // A sleep that fails is no reason to burn the core; the watchdog's pace is kept.
-            Err(_) => std::thread::sleep(NAP_WITH_POSTS),
-        }
-        (guard, None)
-    }
-
-    /// Waits for the thread that sleeps on the doorbell.
-    fn follow<'p>(&'p self, mut guard: Guard<'p>, deadline: Option<Nanos>) -> Guard<'p> {
-        guard.followers += 1;
-        let news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = *news;
-        drop(guard);
-        let left =
-            deadline.map_or(FOLLOWER_NAP, |deadline| deadline.since(clock::now()).as_duration().min(FOLLOWER_NAP));
-        let _ = self.news_came.wait_timeout_while(news, left, |news| *news == seen);
-        let mut guard = self.lock();
-        guard.followers -= 1;
-        guard
-    }
-
-    /// A thread stops waiting: if nobody is on the doorbell, one of those that follow takes its place there.
-    #[inline]
-    fn leave(&self, guard: &Guard<'_>) {
-        if guard.followers > 0 && !guard.sleeper {
-            self.tell_followers();
-        }
-    }
-
-    /// Something was delivered that threads which sleep may wait for.
-    #[inline]
-    pub(crate) fn tell_others(&self, shared: &Shared) {
-        if shared.followers > 0 {
-            self.tell_followers();
-        }
-        if shared.sleeper {
-            self.wake_sleeper();
-        }
-    }
-
-    #[cold]
-    fn tell_followers(&self) {
-        *self.news.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.news_came.notify_all();
-    }
-
-    #[cold]
-    fn wake_sleeper(&self) {
-        self.board.slot(self.my_slot).ring(self.bell_ring.as_ref().map(AsFd::as_fd));
-    }
-
-    /// Lets go of the lock until the threads that want it have had it.
-    #[cold]
-    fn let_others_in<'p>(&'p self, guard: Guard<'p>) -> Guard<'p> {
-        drop(guard);
-        for poll in 0..COURTESY_POLLS {
-            if self.wanted.load(Ordering::Relaxed) == 0 {
-                break;
-            }
-            if poll % 64 == 63 {
-                cpu::yield_now();
-            }
-            cpu::pause();
-        }
-        self.lock()
     }
 
     /// Waits until other nodes have acknowledged everything sent, at most for the linger time.

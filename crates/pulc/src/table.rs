@@ -1,13 +1,15 @@
 //! The receive handler of the port protocol: which ports are open, what was kept for them, who waits. Called by the protocol
 //! switch for every frame of this protocol and by `port` between polls, always with the engine locked; never blocks.
 
+mod arrivals;
+
 use crate::header::{Header, Kind};
 use crate::spare::Spare;
 use crate::transfers::{Goal, Transfers};
 use crate::waiting::{Place, Receive, Receives, Ticket};
 use pulc_base::{Proto, Rank};
-use pulc_handler::matching::{Entry, Matching};
-use pulc_handler::{Begin, Body, End, Fate, Hand, Here, Outbox, ReceiveHandler, TransferId};
+use pulc_handler::matching::Matching;
+use pulc_handler::{Begin, Body, End, Fate, Here, Outbox, ReceiveHandler, TransferId};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -224,122 +226,6 @@ impl PortTable {
     fn closed_elsewhere(&mut self, src: Rank, number: u32) {
         self.known.retain(|(rank, _), known| *rank != src || *known != number);
         self.epoch.fetch_add(1, Ordering::Relaxed);
-    }
-
-    #[inline]
-    fn data(&mut self, src: Rank, header: Header, body: Body<'_>, cost: u64, here: &mut Here<'_, '_>) -> Fate {
-        let place = place_of(header.port);
-        let Some(Some(port)) = self.ports.get_mut(place).filter(|port| holds(port, header.port)) else {
-            self.no_port(src, header.port, header.kind, here.outbox);
-            return Fate::Done;
-        };
-        let len = body.len();
-        if let Some((_, posted)) = port.queue.arrive(src.0, header.tag) {
-            if len <= posted.capacity {
-                if let Some(buffer) = here.hand.buffer_of(posted.ticket.0) {
-                    body.copy_to(buffer);
-                    here.hand.landed = Some((src, header.tag, len));
-                    return Fate::Done;
-                }
-                let mut bytes = Vec::with_capacity(len);
-                body.append_to(&mut bytes);
-                self.receives.set(posted.ticket, Receive::Whole { src, tag: header.tag, bytes });
-                return Fate::Done;
-            }
-            self.receives.set(posted.ticket, Receive::TooSmall { needed: len });
-        } else if here.hand.take_want(header.port.into(), src.0, header.tag) {
-            // All receives that are posted are earlier ones, and none of them accepts it.
-            if let Some(buffer) = here.hand.buffer().get_mut(..len) {
-                body.copy_to(buffer);
-                here.hand.landed = Some((src, header.tag, len));
-                return Fate::Done;
-            }
-            here.hand.too_long = Some(len);
-        }
-        if header.kind == Kind::Datagram {
-            let size = len as u64 + pulc_handler::MESSAGE_COST;
-            if port.backlog + size > self.backlog_max {
-                port.dropped += 1;
-                return Fate::Done;
-            }
-            port.backlog += size;
-        }
-        let kept = if len <= SMALL_BYTES {
-            let mut bytes = [0; SMALL_BYTES];
-            body.copy_to(&mut bytes);
-            Kept::Small { bytes, len: len as u8, cost }
-        } else {
-            let mut bytes = self.spare.take(len).unwrap_or_default();
-            body.append_to(&mut bytes);
-            Kept::Whole { bytes, cost }
-        };
-        port.queue.keep(src.0, header.tag, kept);
-        Fate::Kept
-    }
-
-    /// A message in parts that no posted receive accepts: perhaps the thread that polls wants it.
-    fn begin_unposted(
-        &mut self,
-        id: TransferId,
-        header: Header,
-        total: usize,
-        asked: bool,
-        cost: u64,
-        hand: &mut Hand<'_>,
-    ) -> Begin {
-        if hand.take_want(header.port.into(), id.src.0, header.tag) {
-            if total <= hand.buffer().len() {
-                let (src, tag, place) = (id.src, header.tag, Place::new(false));
-                let ticket = self.receives.add(Receive::Coming { src, tag, total, place, done: false });
-                hand.posted_as(ticket.0);
-                return Begin::Take(self.transfers.add(id, Goal::Receive(ticket)));
-            }
-            hand.too_long = Some(total);
-        }
-        self.keep_parts(id, header, total, asked, cost)
-    }
-
-    /// Where a message in parts goes when no receive waits for it (or the one that does is too small).
-    fn keep_parts(&mut self, id: TransferId, header: Header, total: usize, asked: bool, cost: u64) -> Begin {
-        let fits = !asked || total <= self.budget;
-        let port = match self.ports.get_mut(place_of(header.port)) {
-            Some(Some(port)) => port,
-            _ => return Begin::Take(self.transfers.add(id, Goal::Nowhere)),
-        };
-        if header.kind == Kind::Datagram {
-            let size = total as u64 + pulc_handler::MESSAGE_COST;
-            if port.backlog + size > self.backlog_max {
-                port.dropped += 1;
-                return Begin::Take(self.transfers.add(id, Goal::Nowhere));
-            }
-            port.backlog += size;
-        }
-        let Some(bytes) = self.spare.take(total).filter(|_| fits) else {
-            let transfer = self.transfers.add(id, Goal::Nowhere);
-            let entry = port.queue.keep(id.src.0, header.tag, Kept::Asked { total, transfer, id });
-            self.transfers.redirect(transfer, Goal::Kept { port: header.port, entry });
-            return Begin::Hold(transfer);
-        };
-        let charged = if asked { total } else { 0 };
-        self.budget -= charged;
-        let transfer = self.transfers.add(id, Goal::Nowhere);
-        let kept = Kept::Coming { bytes, total, cost, asked: charged, transfer, done: false };
-        let entry = port.queue.keep(id.src.0, header.tag, kept);
-        self.transfers.redirect(transfer, Goal::Kept { port: header.port, entry });
-        Begin::Take(transfer)
-    }
-
-    /// The room for a message that was asked for and held is there now: lets it come, to be kept.
-    pub fn fetch_held(&mut self, port: u32, entry: Entry, outbox: &mut Outbox) {
-        let budget = self.budget;
-        let Some(kept) = self.port(port).and_then(|port| port.queue.kept_mut(entry)) else { return };
-        let Kept::Asked { total, transfer, id } = *kept else { return };
-        let mut bytes = Vec::new();
-        if total <= budget && bytes.try_reserve_exact(total).is_ok() {
-            *kept = Kept::Coming { bytes, total, cost: 0, asked: total, transfer, done: false };
-            self.budget -= total;
-            outbox.grant(id);
-        }
     }
 }
 

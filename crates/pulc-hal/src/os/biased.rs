@@ -164,7 +164,7 @@ impl<T> Drop for BiasedGuard<'_, T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::Arc;
