@@ -79,7 +79,7 @@ pub fn shortage(error: &std::io::Error) -> String {
     let hint = match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::MFILE) => "; raise the limit of open files (ulimit -n)",
         Some(Errno::NFILE) => "; the whole system has no file to open left",
-        Some(Errno::AGAIN) => "; raise the limit of processes (ulimit -u)",
+        Some(Errno::AGAIN) => "; raise the limit of processes (ulimit -u) or of memory (ulimit -v)",
         Some(Errno::NOMEM) => "; there is no memory left",
         Some(Errno::NOSPC | Errno::DQUOT) => "; make room on that disk",
         _ => "",

@@ -1,5 +1,5 @@
-//! Rules for documents: the root papers exist, every crate has a README with the four headings, and links between files of
-//! this repository lead somewhere.
+//! Rules for documents: the root papers exist, every crate has a README with the four headings, links between files of
+//! this repository lead somewhere, and the tests that the table of bad input names exist.
 
 use super::{File, Finding};
 use std::path::{Component, Path, PathBuf};
@@ -14,6 +14,9 @@ const ROOT_PAPERS: &[&str] = &[
     "LICENSE-APACHE",
     "docs/glossary.md",
 ];
+
+/// The table whose last column names tests.
+const BAD_INPUT: &str = "docs/bad-input.md";
 
 const HEADINGS: &[&str] = &["Door", "Rooms", "Invariants", "Neighbours"];
 
@@ -44,7 +47,27 @@ pub fn check(root: &Path, files: &[File]) -> Vec<Finding> {
             }
         }
     }
+    findings.extend(missing_tests(files));
     findings
+}
+
+/// Tests named in the table that nobody has written.
+fn missing_tests(files: &[File]) -> Vec<Finding> {
+    let Some(table) = files.iter().find(|file| file.path == Path::new(BAD_INPUT)) else { return Vec::new() };
+    let rows = table.text.lines().enumerate().filter(|(_, line)| line.starts_with("| ") && line.contains('`'));
+    let named = rows.flat_map(|(number, line)| {
+        let tests = line.trim_end_matches([' ', '|']).rsplit('|').next().unwrap_or_default();
+        tests.split('`').skip(1).step_by(2).map(move |name| (number + 1, name))
+    });
+    let exists = |name: &str| {
+        let head = format!("fn {name}");
+        let follows = |text: &str| text.starts_with(['(', '<']);
+        files.iter().filter(|file| file.is("rs")).any(|file| file.text.split(&head).skip(1).any(follows))
+    };
+    named
+        .filter(|(_, name)| !exists(name))
+        .map(|(line, name)| Finding::new(BAD_INPUT, line, format!("names the test {name}, which does not exist")))
+        .collect()
 }
 
 fn has_heading(text: &str, heading: &str) -> bool {
@@ -117,6 +140,13 @@ mod tests {
         assert!(findings(&[manifest()])[0].starts_with("crates/pulc/README.md: is missing; headings"));
         let readme = file("crates/pulc/README.md", "# pulc\n## Door\n## Rooms\n## Invariants\n");
         assert_eq!(findings(&[manifest(), readme]), ["crates/pulc/README.md: lacks the heading \"## Neighbours\""]);
+    }
+
+    #[test]
+    fn tests_that_the_table_of_bad_input_names_must_exist() {
+        let table = "| input | said | tests |\n| --- | --- | --- |\n| a | `b` | `here`, `gone` |\n";
+        let files = [file(BAD_INPUT, table), file("a.rs", "fn here() {}\nfn gone_too() {}\n")];
+        assert_eq!(findings(&files), ["docs/bad-input.md:3: names the test gone, which does not exist"]);
     }
 
     #[test]

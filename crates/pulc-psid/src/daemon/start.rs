@@ -68,10 +68,9 @@ pub struct Started {
 pub fn start(place: &Place, options: &Start) -> Result<Started, Error> {
     let state = not_running(place)?;
     let founds = state.identity()?.is_none();
-    if founds {
-        state.found()?;
-    }
-    let started = settings(place, &state, options).and_then(|settings| launch(place, &state, &settings));
+    let founded = if founds { state.found().map(drop) } else { Ok(()) };
+    let started =
+        founded.and_then(|()| settings(place, &state, options)).and_then(|settings| launch(place, &state, &settings));
     if founds && started.is_err() {
         // A cluster that never was must not stand in the way of joining another one.
         state.forget()?;
@@ -213,6 +212,14 @@ fn launch(place: &Place, state: &StateDir, settings: &Settings) -> Result<Starte
         };
         return Err(Error::NotStarted { why, code });
     }
+    // Who is told that it failed must not have a daemon.
+    describe(place, state, settings).inspect_err(|_| {
+        let _ = down(place, false);
+    })
+}
+
+/// What the daemon that has just been started is.
+fn describe(place: &Place, state: &StateDir, settings: &Settings) -> Result<Started, Error> {
     let nodes = nodes(place)?;
     let id = nodes.iter().find(|node| node.me).map_or(NodeId([0; 16]), |node| node.id);
     let token = match state.ca()?.map(|_| token(place, TOKEN_LIFE)).transpose() {

@@ -91,6 +91,11 @@ fn an_unknown_port_is_an_error_after_the_lookup_time() {
 }
 
 #[test]
+fn a_message_longer_than_the_limit_is_refused_with_both_numbers() {
+    Job::on_one_node("too_long", 2).with("PULC_MESSAGE_MAX_BYTES", "64k").succeeds();
+}
+
+#[test]
 fn a_send_can_be_given_up_and_its_message_never_arrives() {
     Job::on_one_node("give_up", 2).with("PULC_UNEXPECTED_MAX_BYTES", "1m").succeeds();
 }

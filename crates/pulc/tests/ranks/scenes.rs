@@ -22,6 +22,7 @@ pub fn play(scene: &str) {
         "silent_receiver" => stage.silent_receiver(),
         "killed" => stage.killed(),
         "unknown_port" => stage.unknown_port(),
+        "too_long" => stage.too_long(),
         "give_up" => stage.give_up(),
         "idle" => stage.idle(),
         "threads" => stage.threads(),
@@ -217,6 +218,23 @@ impl Stage {
                 matches!(&error, Error::UnknownPort { rank: Rank(1), name, .. } if name == "no such port"),
                 "{error}"
             );
+        }
+        self.barrier();
+    }
+
+    /// The limit of this scene is 64 KiB.
+    fn too_long(&self) {
+        if self.me.0 == 0 {
+            let longest = vec![7; 64 << 10];
+            let error = self.port.send(&self.other(), 1, &vec![7; longest.len() + 1]).unwrap_err();
+            assert!(matches!(error, Error::MessageTooLarge { len: 65_537, max: 65_536, .. }), "{error}");
+            let text = error.to_string();
+            assert!(text.contains("65537") && text.contains("65536") && text.contains("PULC_MESSAGE_MAX"), "{text}");
+            self.port.send(&self.other(), 1, &longest).unwrap();
+        } else {
+            let mut buffer = vec![0; 1 << 20];
+            let got = self.port.recv_timeout(From::Any, Match::Any, &mut buffer, HANG).unwrap();
+            assert_eq!(got.len, 64 << 10);
         }
         self.barrier();
     }
