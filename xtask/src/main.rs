@@ -8,6 +8,7 @@ mod c_door;
 mod cargo_tests;
 mod cluster;
 mod dist;
+mod record;
 mod skips;
 mod steps;
 mod test;
@@ -46,7 +47,7 @@ enum Command {
     Dist,
     /// Try the lock-free parts in every order that the memory model allows
     Loom,
-    /// Build and run `pulc bench …`
+    /// Build and run `pulc bench …`; what it prints is kept under bench/records/
     Bench {
         /// Passed on to `pulc bench`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -59,13 +60,13 @@ enum Command {
 fn main() -> ExitCode {
     let root = root();
     let outcome = match Arguments::parse().command {
-        Command::Demo { arguments } => bench::pulc(&root, "demo", &arguments),
+        Command::Demo { arguments } => bench::demo(&root, &arguments),
         Command::Test { full } => test::test(&root, full),
         Command::Ci => test::ci(&root),
         Command::Tidy => tidy::run(&root),
         Command::Dist => dist::run(&root),
         Command::Loom => test::loom(&root),
-        Command::Bench { arguments } => bench::pulc(&root, "bench", &arguments),
+        Command::Bench { arguments } => bench::bench(&root, &arguments),
         Command::Cluster(arguments) => cluster::run(&root, &arguments),
     };
     match outcome {

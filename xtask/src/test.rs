@@ -1,12 +1,14 @@
 //! `cargo xtask test` and `cargo xtask ci`: every check in order, each with a time limit, then one table. A failed step
 //! does not stop the next ones. `test --full` asks the suites for more (the environment says `PULC_TEST_FULL=1`) and writes
-//! a dated record.
+//! a dated record of what ran, what was counted, what was skipped and why.
 
 use crate::cargo_tests::Results;
 use crate::skips::{self, Skips};
 use crate::steps::{self, Outcome, Report, Scratch, cargo};
-use crate::{c_door, dist, tidy};
+use crate::{bench, c_door, dist, record, tidy};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -15,35 +17,43 @@ const FULL_VARIABLE: &str = "PULC_TEST_FULL";
 
 pub fn test(root: &Path, full: bool) -> Outcome {
     let mut report = Report::new();
-    steps_of_test(root, full, &mut report);
+    let mut counts = String::new();
+    steps_of_test(root, full, &mut report, &mut counts);
     if full {
-        report.step("bench", || record_figures(root));
-        write_record(root, "test-full", &report.table())?;
+        report.step("as a user without privileges", || unprivileged(root, &mut counts));
+        for (name, arguments) in FIGURES {
+            let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+            report.step(&format!("bench {name}"), || bench::bench(root, &arguments));
+        }
+        record::write(root, "test-full", &format!("\n{}\n{counts}", report.table()))?;
     }
     report.finish()
 }
 
+/// What `test --full` measures; each has a record of its own.
+const FIGURES: [(&str, &[&str]); 3] = [("layers", &["layers", "--json"]), ("start", &["start"]), ("idle", &["idle"])];
+
 pub fn ci(root: &Path) -> Outcome {
     let mut report = Report::new();
-    steps_of_test(root, false, &mut report);
+    steps_of_test(root, false, &mut report, &mut String::new());
     report.step("dist", || dist::run(root));
     report.step("dist from another directory", || dist::smoke(root));
     report.step("demo", || {
-        let mut demo = std::process::Command::new(root.join("dist/bin/pulc"));
+        let mut demo = Command::new(root.join("dist/bin/pulc"));
         let scratch = Scratch::new("demo")?;
         steps::run(demo.args(["demo", "--quick"]).current_dir(scratch.path()), 5 * MINUTE)
     });
     report.finish()
 }
 
-fn steps_of_test(root: &Path, full: bool, report: &mut Report) {
+fn steps_of_test(root: &Path, full: bool, report: &mut Report, counts: &mut String) {
     report.step("format", || steps::run(&mut cargo(root, &["fmt", "--all", "--", "--check"]), MINUTE));
     report.step("tidy", || tidy::run(root));
     report.step("clippy", || {
         let arguments = ["clippy", "-q", "--workspace", "--all-targets", "--", "-D", "warnings"];
         steps::run(&mut cargo(root, &arguments), 10 * MINUTE)
     });
-    report.step("tests", || suites(root, full));
+    report.step("tests", || suites(root, full, counts));
     report.step("loom", || loom(root));
     report.step("C example", || c_door::test(root));
 }
@@ -58,7 +68,7 @@ pub fn loom(root: &Path) -> Outcome {
 
 /// All suites and the documentation's examples. Programs that the suites start and the library that they load are built
 /// first.
-fn suites(root: &Path, full: bool) -> Outcome {
+fn suites(root: &Path, full: bool, counts: &mut String) -> Outcome {
     steps::run(&mut cargo(root, &["build", "-q", "--workspace"]), 15 * MINUTE)?;
     let scratch = Scratch::new("tests")?;
     let skips = Skips::new(scratch.path());
@@ -68,50 +78,63 @@ fn suites(root: &Path, full: bool) -> Outcome {
     if full {
         tests.env(FULL_VARIABLE, "1");
     }
-    let limit = if full { 240 * MINUTE } else { 15 * MINUTE };
-    let outcome = steps::run_lines(&mut tests, limit, |line| {
+    let limit = if full { 35 * MINUTE } else { 15 * MINUTE };
+    let outcome = watch(&mut tests, limit, &mut results);
+    tell("the whole workspace", &results, &skips, counts);
+    outcome
+}
+
+/// Runs tests and shows what is not simply well.
+fn watch(tests: &mut Command, limit: Duration, results: &mut Results) -> Outcome {
+    steps::run_lines(tests, limit, |line| {
         results.line(line);
         if !line.starts_with("test ") || !line.ends_with(" ... ok") {
             println!("{line}");
         }
-    });
-    println!("\n{}", results.table());
-    let skipped = [skips.read(), results.ignored].concat();
-    println!("{} skipped{}", skipped.len(), if skipped.is_empty() { "" } else { ":" });
-    skipped.iter().for_each(|line| println!("  {line}"));
-    results.failed.iter().for_each(|line| println!("FAILED  {line}"));
-    outcome
+    })
 }
 
-fn record_figures(root: &Path) -> Outcome {
-    let mut figures = String::new();
-    let arguments =
-        ["run", "-q", "--profile", "dist", "-p", "pulc-cli", "--bin", "pulc", "--", "bench", "layers", "--json"];
-    figures += &steps::output(&mut cargo(root, &arguments))?;
-    write_record(root, "layers", &figures)
+/// Prints and keeps what was counted, and what was skipped and why.
+fn tell(what: &str, results: &Results, skips: &Skips, counts: &mut String) {
+    let skipped = [skips.read(), results.ignored.clone()].concat();
+    let mut text = format!("{what}\n{}", results.table());
+    text += &format!("{} skipped{}\n", skipped.len(), if skipped.is_empty() { "" } else { ":" });
+    skipped.iter().for_each(|line| text += &format!("  {line}\n"));
+    results.failed.iter().for_each(|line| text += &format!("FAILED  {line}\n"));
+    println!("\n{text}");
+    counts.push_str(&text);
+    counts.push('\n');
 }
 
-/// bench/records/DATE-NAME.txt, headed by what it was measured on.
-fn write_record(root: &Path, name: &str, text: &str) -> Outcome {
-    let word = |program: &str, arguments: &[&str]| {
-        let output = steps::output(std::process::Command::new(program).args(arguments).current_dir(root));
-        output.map(|text| text.trim().to_string()).unwrap_or_else(|_| "unknown".into())
+/// The suites that start the real `pulc`, once more as a user who may do nothing special: no root, no cgroup, network
+/// namespaces only inside of user namespaces. Root becomes that user; anybody else has been it all the time.
+fn unprivileged(root: &Path, counts: &mut String) -> Outcome {
+    const NOBODY: [&str; 5] = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+    if !rustix::process::geteuid().is_root() {
+        counts.push_str("as a user without privileges: all of the above was\n\n");
+        return Ok(());
+    }
+    let scratch = Scratch::new("unprivileged")?;
+    let open = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(|error| error.to_string())
     };
-    let date = word("date", &["-u", "+%Y-%m-%d"]);
-    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown");
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let head = format!(
-        "# {name}, {date}, commit {}, {} cores of {}, Linux {}\n",
-        word("git", &["describe", "--always", "--dirty"]),
-        cores,
-        model.trim_start_matches(['\t', ' ', ':']),
-        word("uname", &["-r"]),
-    );
-    let dir = root.join("bench/records");
-    let path = dir.join(format!("{date}-{name}.txt"));
-    let written = std::fs::create_dir_all(&dir).and_then(|()| std::fs::write(&path, head + text));
-    written.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-    println!("wrote {}", path.display());
-    Ok(())
+    let skips = Skips::new(scratch.path());
+    std::fs::write(skips.path(), "").map_err(|error| error.to_string())?;
+    open(scratch.path(), 0o777)?;
+    open(skips.path(), 0o666)?;
+    let reach = Command::new("setpriv").args(NOBODY).args(["test", "-x"]).arg(root.join("target/debug/pulc")).status();
+    if !reach.is_ok_and(|status| status.success()) {
+        counts.push_str(
+            "as a user without privileges: skipped, there is no setpriv or that user cannot read this tree\n\n",
+        );
+        return Ok(());
+    }
+    let mut tests = cargo(root, &["test", "-p", "pulc-cli", "--test", "jobs", "--test", "cluster"]);
+    tests.args(["--test", "cluster_jobs", "--no-fail-fast", "--color", "never"]);
+    let runner = format!("setpriv {}", NOBODY.join(" "));
+    tests.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER", runner).env(skips::VARIABLE, skips.path());
+    let mut results = Results::default();
+    let outcome = watch(&mut tests, 8 * MINUTE, &mut results);
+    tell("as a user without privileges", &results, &skips, counts);
+    outcome
 }
