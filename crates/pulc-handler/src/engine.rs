@@ -8,6 +8,7 @@ use crate::error::{End, Error};
 use crate::net::Net;
 use crate::params::Limits;
 use crate::peers::{PeerState, Route};
+use crate::referring::Tokens;
 use crate::switch::{Hand, Handlers, Outbox, ReceiveHandler};
 use crate::wire::{FRONT_MAX, HEAD_BYTES, Head};
 use pulc_base::boot::Boot;
@@ -64,6 +65,7 @@ pub struct Engine {
     pub(crate) whole_max: usize,
     /// Ranks that have ended and may still have frames in their rings.
     pub(crate) ending: Vec<Rank>,
+    pub(crate) tokens: Tokens,
     /// What went wrong last while a channel was made.
     pub(crate) failure: Option<HalError>,
 }
@@ -127,6 +129,7 @@ impl Engine {
             own_tally: Tally::default(),
             whole_max: frame_min.saturating_sub(FRONT_MAX).min(limits.eager_max_bytes),
             ending: Vec::new(),
+            tokens: Tokens::default(),
             failure: None,
         })
     }

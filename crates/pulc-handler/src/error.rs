@@ -36,6 +36,8 @@ pub enum Error {
         "another library of this process has made the engine already and offers no functions to share it: load one PULC only"
     )]
     EngineElsewhere,
+    #[error("the memory that job-mates read is not inherited by a fork: use it in the process that made it")]
+    ForkedMemory,
     #[error("protocol {0} already has a receive handler")]
     ProtocolTaken(u8),
     #[error("{doing}: {source}")]

@@ -129,7 +129,7 @@ impl Engine {
     }
 
     #[cold]
-    fn device_error(&mut self, dst: Rank, error: SendError) -> Result<Outcome, SendFault> {
+    pub(crate) fn device_error(&mut self, dst: Rank, error: SendError) -> Result<Outcome, SendFault> {
         match error {
             SendError::Again => Ok(Outcome::Again),
             SendError::TooLong { len, max } => Err(SendFault::TooLong { len, max }),

@@ -21,6 +21,14 @@ pub static UNEXPECTED_MAX_BYTES: Param = Param {
 pub static MESSAGE_MAX_BYTES: Param =
     Param { name: "message_max_bytes", default: 1 << 32, min: 1 << 10, max: 1 << 46, text: "longest message" };
 
+pub static REFERENCE_MIN_BYTES: Param = Param {
+    name: "reference_min_bytes",
+    default: 64 << 10,
+    min: 16 << 10,
+    max: 1 << 40,
+    text: "shortest message that is read by its receiver where it lies, if it lies in memory that job-mates may read",
+};
+
 pub static SPIN_US: Param = Param {
     name: "spin_us",
     default: 30,
@@ -46,8 +54,15 @@ pub static LINGER_MS: Param = Param {
 };
 
 /// All of them.
-pub static PARAMS: &[&Param] =
-    &[&EAGER_MAX_BYTES, &UNEXPECTED_MAX_BYTES, &MESSAGE_MAX_BYTES, &SPIN_US, &ATTACH_TIMEOUT_MS, &LINGER_MS];
+pub static PARAMS: &[&Param] = &[
+    &EAGER_MAX_BYTES,
+    &UNEXPECTED_MAX_BYTES,
+    &MESSAGE_MAX_BYTES,
+    &REFERENCE_MIN_BYTES,
+    &SPIN_US,
+    &ATTACH_TIMEOUT_MS,
+    &LINGER_MS,
+];
 
 /// What the engine obeys, read from the table.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +70,7 @@ pub struct Limits {
     pub eager_max_bytes: usize,
     pub message_max_bytes: usize,
     pub unexpected_max_bytes: usize,
+    pub reference_min_bytes: usize,
     /// Share of `unexpected_max_bytes` that every peer may fill without asking.
     pub window_bytes: u64,
     pub spin_us: u64,
@@ -74,6 +90,7 @@ impl Limits {
             eager_max_bytes: EAGER_MAX_BYTES.read().value as usize,
             message_max_bytes: MESSAGE_MAX_BYTES.read().value as usize,
             unexpected_max_bytes: unexpected as usize,
+            reference_min_bytes: REFERENCE_MIN_BYTES.read().value as usize,
             window_bytes,
             spin_us: SPIN_US.read().value,
             linger_ms: LINGER_MS.read().value,

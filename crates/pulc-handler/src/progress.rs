@@ -184,7 +184,9 @@ impl Engine {
 
     fn close(&mut self, rank: Rank, end: End, hand: &mut Hand<'_>) {
         if let Route::Shm(peer) = self.floor.peers[rank.0 as usize].route {
+            self.collect_tokens();
             self.shm.device.close_peer(peer);
+            self.lose_tokens();
         }
         if let Some(net) = &mut self.net {
             net.close(rank);

@@ -1,5 +1,6 @@
 //! One blocking send as a state machine: whole, in parts, or asked for first. Stepped under the engine's lock by the thread
-//! that sends, between polls; the body stays the caller's, so a long message is cut and copied straight from it.
+//! that sends, between polls; the body stays the caller's, so a long message is cut and copied straight from it, or read there
+//! by its receiver (`referring`).
 
 use crate::engine::{Engine, Outcome};
 use crate::error::SendFault;
@@ -9,6 +10,9 @@ use pulc_base::{Proto, Rank};
 
 /// Parts sent in one step at most, so that receiving is not forgotten.
 const PARTS_PER_STEP: usize = 16;
+
+/// What one reference covers at most: the receiver copies it in one go, before it looks at anything else.
+const REFERENCE_BYTES: usize = 1 << 20;
 
 /// A message on its way out.
 pub struct Sending<'a> {
@@ -27,8 +31,17 @@ pub struct Progress(State);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Begin,
-    Asked { id: u32 },
-    Parts { id: u32, sent: usize },
+    Asked {
+        id: u32,
+    },
+    Parts {
+        id: u32,
+        sent: usize,
+    },
+    /// All of it is announced, and the receiver has still to read what lies in our arena.
+    Referred {
+        token: u64,
+    },
 }
 
 impl<'a> Sending<'a> {
@@ -73,6 +86,11 @@ impl<'a> Sending<'a> {
 
     fn advance(&mut self, engine: &mut Engine) -> Result<Outcome, SendFault> {
         if let Some(end) = engine.end_of(self.dst) {
+            if let State::Referred { token } = self.state
+                && engine.take_token(token)
+            {
+                return Ok(Outcome::Sent);
+            }
             return Err(SendFault::PeerGone(self.dst, end));
         }
         match self.state {
@@ -85,6 +103,7 @@ impl<'a> Sending<'a> {
                 self.parts(engine, id, 0)
             }
             State::Parts { id, sent } => self.parts(engine, id, sent),
+            State::Referred { token } => self.referred(engine, token),
         }
     }
 
@@ -110,6 +129,9 @@ impl<'a> Sending<'a> {
         let eager = (free || has_credit) && len <= eager_max;
         if !eager {
             return self.ask(engine);
+        }
+        if engine.refers(self.dst, self.body) {
+            return self.whole_by_reference(engine, cost);
         }
         if len <= body_max {
             return engine.try_whole(self.dst, self.proto, self.flags, self.header, self.body);
@@ -140,7 +162,48 @@ impl<'a> Sending<'a> {
         self.parts(engine, id, body_max)
     }
 
+    fn whole_by_reference(&mut self, engine: &mut Engine, cost: u64) -> Result<Outcome, SendFault> {
+        let head = Head { total: 0, ..self.head(Kind::Whole, 0) };
+        let (outcome, token) = engine.send_reference(self.dst, head, self.header, self.body, true)?;
+        if outcome == Outcome::Again {
+            return Ok(outcome);
+        }
+        let peer = &mut engine.floor.peers[self.dst.0 as usize];
+        peer.credit = peer.credit.saturating_sub(cost);
+        self.referred(engine, token)
+    }
+
+    fn referred(&mut self, engine: &mut Engine, token: u64) -> Result<Outcome, SendFault> {
+        if engine.take_token(token) {
+            engine.count_sent(self.dst, self.body.len());
+            return Ok(Outcome::Sent);
+        }
+        self.state = State::Referred { token };
+        Ok(Outcome::Again)
+    }
+
+    fn parts_by_reference(&mut self, engine: &mut Engine, id: u32, mut sent: usize) -> Result<Outcome, SendFault> {
+        let head = Head { proto: self.proto.0, kind: Kind::Next, header_len: 0, flags: self.flags, id, total: 0 };
+        for _ in 0..PARTS_PER_STEP {
+            let part = &self.body[sent..self.body.len().min(sent.saturating_add(REFERENCE_BYTES))];
+            let is_last = sent + part.len() == self.body.len();
+            let (outcome, token) = engine.send_reference(self.dst, head, &[], part, is_last)?;
+            if outcome == Outcome::Again {
+                break;
+            }
+            sent += part.len();
+            if is_last {
+                return self.referred(engine, token);
+            }
+        }
+        self.state = State::Parts { id, sent };
+        Ok(Outcome::Again)
+    }
+
     fn parts(&mut self, engine: &mut Engine, id: u32, mut sent: usize) -> Result<Outcome, SendFault> {
+        if engine.refers(self.dst, self.body) {
+            return self.parts_by_reference(engine, id, sent);
+        }
         let part_max = engine.body_max(self.dst, 0)?;
         let head = Head { proto: self.proto.0, kind: Kind::Next, header_len: 0, flags: self.flags, id, total: 0 };
         for _ in 0..PARTS_PER_STEP {
@@ -177,7 +240,7 @@ impl<'a> Sending<'a> {
                 engine.floor.outbox.posts.push_back(Post::Withdraw { dst: self.dst, id });
                 true
             }
-            State::Parts { .. } => false,
+            State::Parts { .. } | State::Referred { .. } => false,
         }
     }
 }

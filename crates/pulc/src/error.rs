@@ -70,6 +70,8 @@ impl From<pulc_handler::Error> for Error {
     fn from(error: pulc_handler::Error) -> Error {
         match error {
             pulc_handler::Error::Forked { parent, child } => Error::Forked { parent, child },
+            pulc_handler::Error::Hal(error) => of_hal(&error),
+            pulc_handler::Error::ForkedMemory => Error::NoMemory(error.to_string()),
             other => Error::Attach(other.to_string()),
         }
     }

@@ -238,6 +238,15 @@ impl WriteMap {
         unsafe { copy::to_shared(to, from.as_ptr(), from.len(), stores) }
     }
 
+    /// A fork does not get this mapping: its child would write into its parent's memory.
+    pub(crate) fn leave_out_of_forks(&self) -> Result<(), HalError> {
+        // SAFETY: the advice concerns exactly this value's own mapping and changes no byte of it.
+        unsafe {
+            rustix::mm::madvise(self.bytes.base.as_ptr().cast(), self.bytes.len, rustix::mm::Advice::LinuxDontFork)
+        }
+        .map_err(HalError::system("leave shared memory out of forks"))
+    }
+
     /// Address of the mapping, to be compared with others.
     pub(crate) fn address(&self) -> usize {
         self.bytes.base.as_ptr() as usize
@@ -318,6 +327,11 @@ impl<'a> SharedBytes<'a> {
 
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Address of the first byte, for those who bear that the bytes change under their hands.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.base
     }
 
     /// Copies `to.len()` bytes from `offset`.

@@ -1,11 +1,13 @@
 //! Buffers that are posted to a channel, and what comes back with them. Plain data.
 
-use crate::Error;
+use crate::{Block, Error};
 use std::ops::{Deref, DerefMut};
 
 /// A place that a message may land in later. It belongs to the channel while it is posted.
 pub enum Buffer {
     Owned(Vec<u8>),
+    /// Memory of [`crate::alloc`].
+    Shared(Block),
     /// Memory of the program's, by its own promise.
     Foreign(pulc_hal::os::foreign::ForeignBytes),
 }
@@ -16,6 +18,12 @@ impl From<Vec<u8>> for Buffer {
     }
 }
 
+impl From<Block> for Buffer {
+    fn from(block: Block) -> Buffer {
+        Buffer::Shared(block)
+    }
+}
+
 impl Deref for Buffer {
     type Target = [u8];
 
@@ -23,6 +31,7 @@ impl Deref for Buffer {
     fn deref(&self) -> &[u8] {
         match self {
             Buffer::Owned(bytes) => bytes,
+            Buffer::Shared(block) => block,
             Buffer::Foreign(bytes) => bytes,
         }
     }
@@ -33,6 +42,7 @@ impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         match self {
             Buffer::Owned(bytes) => bytes,
+            Buffer::Shared(block) => block,
             Buffer::Foreign(bytes) => bytes,
         }
     }

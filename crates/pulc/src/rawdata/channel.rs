@@ -1,6 +1,7 @@
 //! Channels, as programs see them.
 
 use super::buffer::{Buffer, Landed};
+use super::loan;
 use super::receive::{self, table};
 use super::table::{RawTable, header_of};
 use crate::receive::Patience;
@@ -14,10 +15,10 @@ use std::time::Duration;
 ///
 /// Both ends are named by the rank at the other end and one number. What is sent before the other end is open waits there.
 pub struct Channel {
-    pulc: Pulc,
-    peer: Rank,
-    number: u16,
-    place: u32,
+    pub(super) pulc: Pulc,
+    pub(super) peer: Rank,
+    pub(super) number: u16,
+    pub(super) place: u32,
     posts_max: usize,
 }
 
@@ -63,7 +64,7 @@ impl Channel {
     }
 
     #[inline]
-    fn send_until(&self, bytes: &[u8], deadline: Option<Nanos>) -> Result<(), Error> {
+    pub(super) fn send_until(&self, bytes: &[u8], deadline: Option<Nanos>) -> Result<(), Error> {
         let process = self.pulc.process;
         process.check_fork()?;
         let header = header_of(self.number);
@@ -131,11 +132,11 @@ impl Channel {
         let process = self.pulc.process;
         process.check_fork()?;
         let mut guard = process.lock();
-        if let Some(landed) = table(&mut guard.engine).take_posted(self.place) {
+        if let Some(landed) = take_posted(&mut guard.engine, self.place, self.peer) {
             return Ok(Some(landed));
         }
         process.poll(&mut guard, &mut Hand::empty());
-        Ok(table(&mut guard.engine).take_posted(self.place))
+        Ok(take_posted(&mut guard.engine, self.place, self.peer))
     }
 
     fn landed_until(&self, deadline: Option<Nanos>) -> Result<Landed, Error> {
@@ -143,8 +144,7 @@ impl Channel {
         process.check_fork()?;
         let guard = process.lock();
         let (waited, _guard) = process.wait(guard, &mut Hand::empty(), deadline, Watch::News, |engine, _| {
-            if let Some(landed) = table(engine).take_posted(place) {
-                release(engine);
+            if let Some(landed) = take_posted(engine, place, peer) {
                 return Some(Ok(landed));
             }
             let end = engine.end_of(peer)?;
@@ -177,6 +177,13 @@ impl Drop for Channel {
         }
         process.poll(&mut guard, &mut Hand::empty());
     }
+}
+
+/// The first posted buffer, if it is done.
+fn take_posted(engine: &mut Engine, place: u32, peer: Rank) -> Option<Landed> {
+    loan::settle(engine, place, peer);
+    release(engine);
+    table(engine).take_posted(place)
 }
 
 /// Gives back the room of kept messages that posted buffers have taken.

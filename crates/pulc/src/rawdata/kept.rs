@@ -6,6 +6,14 @@ use pulc_handler::TransferId;
 /// Bytes kept without an allocation.
 pub(super) const SMALL_BYTES: usize = 40;
 
+/// What a loan says of itself; nothing of it has been checked against the lender's memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Lent {
+    pub offset: u64,
+    pub len: usize,
+    pub id: u32,
+}
+
 pub(super) enum Kept {
     Small {
         bytes: [u8; SMALL_BYTES],
@@ -24,6 +32,11 @@ pub(super) enum Kept {
         transfer: u64,
         done: bool,
     },
+    /// Lies in its sender's memory until it is given back.
+    Lent {
+        lent: Lent,
+        cost: u64,
+    },
     /// Its sender waits for a grant.
     Asked {
         total: usize,
@@ -38,6 +51,7 @@ impl Kept {
             Kept::Small { len, .. } => usize::from(*len),
             Kept::Whole { bytes, .. } => bytes.len(),
             Kept::Coming { total, .. } | Kept::Asked { total, .. } => *total,
+            Kept::Lent { lent, .. } => lent.len,
         }
     }
 
@@ -46,13 +60,16 @@ impl Kept {
         match self {
             Kept::Small { bytes, len, .. } => Some(&bytes[..usize::from(*len)]),
             Kept::Whole { bytes, .. } | Kept::Coming { bytes, done: true, .. } => Some(bytes),
-            Kept::Coming { .. } | Kept::Asked { .. } => None,
+            Kept::Coming { .. } | Kept::Lent { .. } | Kept::Asked { .. } => None,
         }
     }
 
     pub fn cost(&self) -> u64 {
         match self {
-            Kept::Small { cost, .. } | Kept::Whole { cost, .. } | Kept::Coming { cost, .. } => *cost,
+            Kept::Small { cost, .. }
+            | Kept::Whole { cost, .. }
+            | Kept::Lent { cost, .. }
+            | Kept::Coming { cost, .. } => *cost,
             Kept::Asked { .. } => 0,
         }
     }
@@ -60,7 +77,7 @@ impl Kept {
     pub fn into_bytes(self) -> Option<Vec<u8>> {
         match self {
             Kept::Whole { bytes, .. } | Kept::Coming { bytes, .. } => Some(bytes),
-            Kept::Small { .. } | Kept::Asked { .. } => None,
+            Kept::Small { .. } | Kept::Lent { .. } | Kept::Asked { .. } => None,
         }
     }
 }

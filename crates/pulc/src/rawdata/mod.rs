@@ -6,6 +6,7 @@
 mod buffer;
 mod channel;
 mod kept;
+mod loan;
 mod parts;
 mod receive;
 mod state;
@@ -13,4 +14,5 @@ mod table;
 
 pub use buffer::{Buffer, Landed};
 pub use channel::{Channel, select};
+pub use loan::{Loan, View};
 pub(crate) use table::RawTable;

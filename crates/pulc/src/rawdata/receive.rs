@@ -1,6 +1,8 @@
 //! One blocking receive from beginning to end: take what was kept, or wait with the buffer in hand. Called by `channel`; holds
 //! the engine's lock except while it sleeps.
 
+use super::kept::Kept;
+use super::loan;
 use super::table::RawTable;
 use crate::receive::Patience;
 use crate::{Error, Rank};
@@ -78,9 +80,15 @@ impl Receive {
             return self.look_at_parts(engine, hand);
         }
         let state = table.state(self.place);
-        match state.kept.front() {
-            Some(_) if !state.has_waiting() => self.take_kept(engine, hand),
-            _ => self.hopeless(engine),
+        if state.kept.is_empty() {
+            return self.hopeless(engine);
+        }
+        if state.has_waiting() {
+            loan::settle(engine, self.place, self.peer);
+        }
+        match self::table(engine).state(self.place).first_len() {
+            Some(_) => self.take_kept(engine, hand),
+            None => self.hopeless(engine),
         }
     }
 
@@ -108,6 +116,9 @@ impl Receive {
         let (needed, len) = (kept.len(), hand.room());
         if needed > len {
             return Some(Err(Error::BufferTooSmall { needed, len }));
+        }
+        if matches!(kept, Kept::Lent { .. }) {
+            return loan::copy_first(engine, self.place, self.peer, hand.buffer());
         }
         let Some(bytes) = kept.whole() else {
             table.fetch_blocked(self.place, self.ticket, outbox);

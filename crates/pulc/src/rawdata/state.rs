@@ -28,6 +28,7 @@ pub enum PostState {
 /// One channel's end.
 pub struct State {
     pub peer: Rank,
+    pub number: u16,
     /// Closed ends throw away what comes; those that were never opened keep it.
     pub open: bool,
     pub closed: bool,
@@ -51,8 +52,17 @@ pub struct Coming {
 }
 
 impl State {
-    pub fn new(peer: Rank) -> State {
-        State { peer, open: false, closed: false, posted: VecDeque::new(), taken: 0, kept: VecDeque::new(), coming: 0 }
+    pub fn new(peer: Rank, number: u16) -> State {
+        State {
+            peer,
+            number,
+            open: false,
+            closed: false,
+            posted: VecDeque::new(),
+            taken: 0,
+            kept: VecDeque::new(),
+            coming: 0,
+        }
     }
 
     /// Where the first waiting buffer stands that a message of `needed` bytes fits; those before it that are too small come back.
@@ -105,6 +115,16 @@ impl State {
     /// Whether a receive has something to take or a posted buffer is done.
     pub fn has_something(&self) -> bool {
         !self.kept.is_empty() || matches!(self.posted.front(), Some(Posted { state: PostState::Done(_), .. }))
+    }
+
+    /// Length of the first kept message, if no buffer waits for it.
+    pub fn first_len(&self) -> Option<usize> {
+        if self.has_waiting() { None } else { self.kept.front().map(Kept::len) }
+    }
+
+    /// The bytes of a posted buffer.
+    pub fn posted_mut(&mut self, at: usize) -> &mut [u8] {
+        &mut self.posted[at].buffer
     }
 
     /// Buffers posted and not taken back.

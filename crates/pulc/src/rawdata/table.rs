@@ -1,19 +1,26 @@
 //! The receive handler of the rawdata protocol: which channels there are, what is posted, what was kept. Called by the protocol
 //! switch for every frame of this protocol and by `channel` between polls, always with the engine locked; never blocks.
 //!
-//! The protocol's header is four bytes: the channel's number (u16, little-endian) and two that are zero. A channel is known
-//! by the rank at its other end and its number, which is the same at both ends.
+//! The protocol's header is four bytes: the channel's number and the kind of message (u16 each, little-endian). A channel is known
+//! by the rank at its other end and its number, which is the same at both ends. `DATA` is a message; `LOAN` says where in its
+//! sender's arena one lies: offset and length (u64), the lender's number for it (u32); `RETURN` gives that number back.
 
 use super::buffer::{Buffer, Landed};
-use super::kept::{Kept, SMALL_BYTES};
+use super::kept::{Kept, Lent, SMALL_BYTES};
 use super::parts::Goal;
 use super::state::{Coming, PostState, Posted, State};
 use crate::spare::Spare;
-use pulc_base::Rank;
+use crate::{Block, Error};
+use pulc_base::{Proto, Rank};
 use pulc_handler::{Begin, Body, End, Fate, Hand, Here, Outbox, ReceiveHandler, TransferId};
 use std::any::Any;
 
 pub(super) const HEADER_BYTES: usize = 4;
+/// Body of a loan.
+pub(super) const LOAN_BYTES: usize = 20;
+const DATA: u16 = 0;
+const LOAN: u16 = 1;
+const RETURN: u16 = 2;
 
 /// Tickets of blocked receives: this bit, a count, and the channel's place.
 const TICKET: u64 = 1 << 63;
@@ -32,6 +39,8 @@ pub(crate) struct RawTable {
     pub(super) coming: Vec<Coming>,
     next_ticket: u64,
     pub(super) spare: Spare,
+    /// What others read at the moment, by the number told to them.
+    lent: Vec<Option<(Rank, Block)>>,
     /// Costs of kept messages that posted buffers have taken.
     pub(super) to_release: Vec<(Rank, u64)>,
 }
@@ -59,7 +68,7 @@ impl RawTable {
         if row.len() <= usize::from(number) {
             row.resize(usize::from(number) + 1, 0);
         }
-        self.states.push(State::new(peer));
+        self.states.push(State::new(peer, number));
         row[usize::from(number)] = self.states.len() as u32;
         Some(self.states.len() as u32 - 1)
     }
@@ -94,6 +103,10 @@ impl RawTable {
                 Kept::Asked { transfer, id, .. } => {
                     self.goals[transfer as usize] = Some(Goal::Nowhere);
                     outbox.grant(id);
+                }
+                Kept::Lent { lent, cost } => {
+                    outbox.post(state.peer, Proto::RAWDATA, &header_of_return(state.number), &lent.id.to_le_bytes());
+                    costs.push(cost);
                 }
                 whole => costs.push(whole.cost()),
             }
@@ -136,6 +149,9 @@ impl RawTable {
     pub(super) fn serve_posted(&mut self, place: u32, outbox: &mut Outbox) {
         let state = &mut self.states[place as usize];
         while let Some(needed) = state.kept.front().map(Kept::len) {
+            if matches!(state.kept.front(), Some(Kept::Lent { .. })) {
+                return;
+            }
             let Some(at) = state.next_fitting(needed) else { return };
             let posted = &mut state.posted[at];
             let (transfer, landed) = match state.kept.pop_front() {
@@ -158,6 +174,71 @@ impl RawTable {
             };
             posted.state = PostState::Coming { transfer, landed };
             self.goals[transfer as usize] = Some(Goal::Posted(place));
+        }
+    }
+
+    /// Lends memory to a rank; the number to tell it.
+    pub(super) fn lend(&mut self, to: Rank, block: Block) -> u32 {
+        let at = self.lent.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.lent.push(None);
+            self.lent.len() - 1
+        });
+        self.lent[at] = Some((to, block));
+        at as u32
+    }
+
+    /// A rank reads no longer what was lent to it.
+    pub(super) fn returned(&mut self, by: Rank, id: u32) {
+        if let Some(place) = self.lent.get_mut(id as usize)
+            && place.as_ref().is_some_and(|(to, _)| *to == by)
+        {
+            *place = None;
+        }
+    }
+
+    /// Takes the first kept message if it is a loan; with its cost.
+    pub(super) fn take_first_loan(&mut self, place: u32) -> Option<(Lent, u64)> {
+        let state = &mut self.states[place as usize];
+        let Some(Kept::Lent { lent, cost }) = state.kept.front() else { return None };
+        let found = (*lent, *cost);
+        state.kept.pop_front();
+        Some(found)
+    }
+
+    /// The posted buffer that the loan which is the first kept message goes to, and the loan's length.
+    pub(super) fn loan_for_posted(&mut self, place: u32) -> Option<(usize, usize)> {
+        let state = &mut self.states[place as usize];
+        let Some(Kept::Lent { lent, .. }) = state.kept.front() else { return None };
+        let needed = lent.len;
+        state.next_fitting(needed).map(|at| (at, needed))
+    }
+
+    /// A posted buffer has its message, or there is none for it.
+    pub(super) fn finish_posted(&mut self, place: u32, at: usize, result: Result<usize, Error>) {
+        self.states[place as usize].posted[at].state = PostState::Done(result);
+    }
+
+    /// Whatever is wrong with a loan is found when it is read.
+    #[cold]
+    fn loan(&mut self, place: u32, body: Body<'_>, cost: u64) -> Fate {
+        let mut bytes = [0; LOAN_BYTES];
+        if self.states[place as usize].closed || body.len() != LOAN_BYTES {
+            return Fate::Done;
+        }
+        body.copy_to(&mut bytes);
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let id = u32::from_le_bytes(std::array::from_fn(|i| bytes[16 + i]));
+        let lent = Lent { offset: word(0), len: usize::try_from(word(8)).unwrap_or(usize::MAX), id };
+        self.states[place as usize].kept.push_back(Kept::Lent { lent, cost });
+        Fate::Kept
+    }
+
+    #[cold]
+    fn give_back(&mut self, src: Rank, body: Body<'_>) {
+        let mut id = [0; 4];
+        if body.len() == id.len() {
+            body.copy_to(&mut id);
+            self.returned(src, u32::from_le_bytes(id));
         }
     }
 
@@ -213,11 +294,25 @@ pub(super) fn is_of(hand: &Hand<'_>, place: u32) -> bool {
     hand.ticket() & (TICKET | PLACE_MASK) == TICKET | u64::from(place)
 }
 
-/// The channel's number.
+/// The channel's number and the kind of message.
 #[inline]
-fn number_of(header: &[u8]) -> Option<u16> {
+fn parse(header: &[u8]) -> Option<(u16, u16)> {
     let word = u32::from_le_bytes(header.try_into().ok()?);
-    u16::try_from(word).ok()
+    Some((word as u16, (word >> 16) as u16))
+}
+
+fn header(number: u16, kind: u16) -> [u8; HEADER_BYTES] {
+    (u32::from(number) | u32::from(kind) << 16).to_le_bytes()
+}
+
+/// The header of a loan.
+pub(super) fn header_of_loan(number: u16) -> [u8; HEADER_BYTES] {
+    header(number, LOAN)
+}
+
+/// The header of a loan that is given back.
+pub(super) fn header_of_return(number: u16) -> [u8; HEADER_BYTES] {
+    header(number, RETURN)
 }
 
 /// The header of a message.
@@ -229,9 +324,15 @@ pub(super) fn header_of(number: u16) -> [u8; HEADER_BYTES] {
 impl ReceiveHandler for RawTable {
     #[inline]
     fn message(&mut self, src: Rank, header: &[u8], body: Body<'_>, cost: u64, here: &mut Here<'_, '_>) -> Fate {
-        match number_of(header).and_then(|number| self.place_of(src, number)) {
-            Some(place) => self.arrived(place, body, cost, here.hand),
-            None => Fate::Done,
+        let Some((number, kind)) = parse(header) else { return Fate::Done };
+        if kind == RETURN {
+            self.give_back(src, body);
+            return Fate::Done;
+        }
+        match self.place_of(src, number) {
+            Some(place) if kind == DATA => self.arrived(place, body, cost, here.hand),
+            Some(place) if kind == LOAN => self.loan(place, body, cost),
+            _ => Fate::Done,
         }
     }
 
@@ -244,7 +345,8 @@ impl ReceiveHandler for RawTable {
         cost: u64,
         here: &mut Here<'_, '_>,
     ) -> Begin {
-        match number_of(header).and_then(|number| self.place_of(id.src, number)) {
+        let number = parse(header).and_then(|(number, kind)| (kind == DATA).then_some(number));
+        match number.and_then(|number| self.place_of(id.src, number)) {
             Some(place) => self.begins(place, id, total, asked, cost, here.hand),
             None => Begin::Take(self.add_goal(Goal::Nowhere)),
         }
@@ -263,6 +365,11 @@ impl ReceiveHandler for RawTable {
     }
 
     fn peer_gone(&mut self, rank: Rank, end: End, _here: &mut Here<'_, '_>) {
+        // Nobody reads any more what was lent to it.
+        self.lent
+            .iter_mut()
+            .filter(|lent| lent.as_ref().is_some_and(|(to, _)| *to == rank))
+            .for_each(|lent| *lent = None);
         for state in self.states.iter_mut().filter(|state| state.peer == rank) {
             state.end(end);
         }

@@ -5,6 +5,7 @@ mod am;
 mod am_faults;
 mod am_scenes;
 mod keeper;
+mod lending;
 mod raw;
 mod scenes;
 
@@ -17,6 +18,7 @@ fn as_a_rank() {
     if let Ok(scene) = std::env::var("PULC_TEST_SCENE") {
         match scene.split_once('_') {
             Some(("raw", _)) => raw::play(&scene),
+            Some(("lend", _)) => lending::play(&scene),
             Some(("am", scene)) => am_scenes::play(scene),
             _ => scenes::play(&scene),
         }

@@ -4,33 +4,30 @@
 //!
 //! The memfd is sealed against every writer but the one mapping made here, so that peers read and never write, and slices
 //! of it are ordinary memory for this process. What a program changes while a frame is under way arrives changed or not:
-//! it is told by a token when no peer reads any more.
+//! it is told by a token when no peer reads any more. A fork does not inherit the mapping: it would write into its parent.
 
+use super::arena_rooms::{PAGE, Rooms};
 use super::layout::Reference;
 use crate::error::HalError;
 use crate::os::memfd::{WriteMap, create_produced};
-use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// Blocks begin at and are rounded up to this many bytes.
-const GRAIN: usize = 4096;
 
 /// One process's readable memory, cut into blocks on request.
 pub struct Arena {
     map: WriteMap,
     fd: OwnedFd,
-    /// Free ranges, offset to length, never adjacent to each other.
-    free: Mutex<BTreeMap<usize, usize>>,
+    rooms: Mutex<Rooms>,
 }
 
 impl Arena {
     /// Reserves `bytes` (rounded up to pages) of address space; memory is taken when first written.
     pub fn new(bytes: usize) -> Result<Arc<Arena>, HalError> {
-        let len = bytes.max(1).checked_next_multiple_of(GRAIN).unwrap_or(usize::MAX);
+        let len = bytes.max(1).checked_next_multiple_of(PAGE).unwrap_or(usize::MAX);
         let (map, fd) = create_produced("pulc-arena", len)?;
-        Ok(Arc::new(Arena { map, fd, free: Mutex::new(BTreeMap::from([(0, len)])) }))
+        map.leave_out_of_forks()?;
+        Ok(Arc::new(Arena { map, fd, rooms: Mutex::new(Rooms::new(len)) }))
     }
 
     /// Length of the whole arena.
@@ -38,48 +35,52 @@ impl Arena {
         self.map.len()
     }
 
-    /// A block of `len` bytes with unspecified content, page-aligned; `None` when no free range is long enough.
+    /// Bytes in blocks, as they are rounded up.
+    pub fn used(&self) -> usize {
+        self.rooms().used()
+    }
+
+    /// A block of `len` bytes with unspecified content, aligned to 64 bytes, long ones to pages; `None` when no free range is
+    /// long enough.
     pub fn alloc(self: &Arc<Arena>, len: usize) -> Option<Block> {
-        let size = len.max(1).checked_next_multiple_of(GRAIN)?;
-        let mut free = self.free();
-        let (&offset, &room) = free.iter().find(|(_, room)| **room >= size)?;
-        free.remove(&offset);
-        if room > size {
-            free.insert(offset + size, room - size);
-        }
-        drop(free);
-        Some(Block { arena: self.clone(), offset, len, size })
+        let offset = self.rooms().take(len, 1)?;
+        Some(Block { arena: self.clone(), offset, len })
+    }
+
+    /// Gives out memory that is given back by address.
+    pub fn alloc_address(&self, len: usize, align: usize) -> Option<*mut u8> {
+        let offset = self.rooms().take(len, align)?;
+        Some(self.map.pointer(offset, len))
+    }
+
+    /// Takes back what [`Arena::alloc_address`] gave out; false when no block begins there.
+    pub fn free_address(&self, address: usize) -> bool {
+        let Some(offset) = address.checked_sub(self.map.address()) else { return false };
+        self.rooms().give_back(offset).is_some()
     }
 
     /// Where in the arena `bytes` lie, if they do.
     #[inline]
     pub(super) fn locate(&self, bytes: &[u8]) -> Option<Reference> {
+        let offset = self.offset_of(bytes)?;
+        Some(Reference { offset, len: u32::try_from(bytes.len()).ok()? })
+    }
+
+    /// Offset of `bytes` from the arena's beginning, if they lie inside.
+    #[inline]
+    pub fn offset_of(&self, bytes: &[u8]) -> Option<u64> {
         let offset = (bytes.as_ptr() as usize).checked_sub(self.map.address())?;
         let inside = offset <= self.map.len() && bytes.len() <= self.map.len() - offset;
-        inside.then_some(Reference { offset: offset as u64, len: u32::try_from(bytes.len()).ok()? })
+        inside.then_some(offset as u64)
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    fn free(&self) -> MutexGuard<'_, BTreeMap<usize, usize>> {
-        // A panic while the lock was held cannot leave the map half-changed: its updates do not panic.
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn give_back(&self, mut offset: usize, mut size: usize) {
-        let mut free = self.free();
-        if let Some(next) = free.remove(&(offset + size)) {
-            size += next;
-        }
-        if let Some((&before, &len)) = free.range(..offset).next_back()
-            && before + len == offset
-        {
-            offset = before;
-            size += len;
-        }
-        free.insert(offset, size);
+    fn rooms(&self) -> MutexGuard<'_, Rooms> {
+        // Its methods do not panic half-way.
+        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -94,12 +95,19 @@ pub struct Block {
     arena: Arc<Arena>,
     offset: usize,
     len: usize,
-    size: usize,
+}
+
+impl Block {
+    /// Where it lies in its arena.
+    pub fn offset(&self) -> u64 {
+        self.offset as u64
+    }
 }
 
 impl Deref for Block {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: the range is this block's alone (the allocator gives out every range once), stays mapped as long as the
         // arena lives, and nobody else can write it: the memfd is sealed and this process has the only writable mapping.
@@ -108,15 +116,22 @@ impl Deref for Block {
 }
 
 impl DerefMut for Block {
+    #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and `&mut self` makes it exclusive in this process.
         unsafe { std::slice::from_raw_parts_mut(self.arena.map.pointer(self.offset, self.len), self.len) }
     }
 }
 
+impl std::fmt::Debug for Block {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Block of {} bytes", self.len)
+    }
+}
+
 impl Drop for Block {
     fn drop(&mut self) {
-        self.arena.give_back(self.offset, self.size);
+        self.arena.rooms().give_back(self.offset);
     }
 }
 
@@ -125,25 +140,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_never_overlap_and_come_back_as_one_range() {
-        let arena = Arena::new(16 * GRAIN).unwrap();
-        let mut blocks: Vec<Block> = (0..8).map(|i| arena.alloc(GRAIN + i).unwrap()).collect();
-        assert!(arena.alloc(2 * GRAIN).is_none(), "one grain is left at most");
+    fn blocks_keep_their_bytes_and_a_full_arena_says_so() {
+        let arena = Arena::new(64 * PAGE).unwrap();
+        let mut blocks: Vec<Block> = (0..8).map(|i| arena.alloc(PAGE + i * 1000).unwrap()).collect();
+        assert!(arena.alloc(64 * PAGE).is_none());
         for (i, block) in blocks.iter_mut().enumerate() {
             block.fill(i as u8);
         }
         assert!(blocks.iter().enumerate().all(|(i, block)| block.iter().all(|byte| *byte == i as u8)));
-        for at in [3, 1, 4, 0, 2, 1, 1, 0] {
-            blocks.remove(at.min(blocks.len() - 1));
-        }
-        assert_eq!(arena.alloc(16 * GRAIN).map(|block| block.len()), Some(16 * GRAIN));
+        drop(blocks);
+        assert_eq!(arena.used(), 0);
+        assert_eq!(arena.alloc(64 * PAGE).map(|block| block.len()), Some(64 * PAGE));
     }
 
     #[test]
     fn only_memory_inside_is_located() {
-        let arena = Arena::new(4 * GRAIN).unwrap();
+        let arena = Arena::new(64 * PAGE).unwrap();
         let block = arena.alloc(100).unwrap();
-        assert_eq!(arena.locate(&block[10..20]), Some(Reference { offset: block.offset as u64 + 10, len: 10 }));
+        assert_eq!(arena.locate(&block[10..20]), Some(Reference { offset: block.offset() + 10, len: 10 }));
         assert_eq!(arena.locate(&[1, 2, 3]), None);
+    }
+
+    #[test]
+    fn memory_is_given_back_by_its_address_once() {
+        let arena = Arena::new(64 * PAGE).unwrap();
+        let address = arena.alloc_address(5000, 64).unwrap() as usize;
+        assert!(!arena.free_address(address + 64));
+        assert!(arena.free_address(address));
+        assert!(!arena.free_address(address));
     }
 }

@@ -21,8 +21,16 @@ static SLOT_BYTES: Param = Param {
     text: "longest piece of a message through the pool; longer messages are cut",
 };
 
+pub static ARENA_BYTES: Param = Param {
+    name: "arena_bytes",
+    default: 4 << 30,
+    min: 1 << 20,
+    max: 1 << 36,
+    text: "address space for memory that job-mates of the node may read; taken from the machine when first written",
+};
+
 /// The rows of this device.
-pub static PARAMS: &[&Param] = &[&POOL_BYTES, &SLOT_BYTES];
+pub static PARAMS: &[&Param] = &[&POOL_BYTES, &SLOT_BYTES, &ARENA_BYTES];
 
 /// How a [`super::Shm`] is made.
 #[derive(Clone, Debug)]

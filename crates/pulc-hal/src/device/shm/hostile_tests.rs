@@ -4,7 +4,7 @@
 //! The peer here is made of its raw mappings, so that it can do what no honest device would. Random choices come from a
 //! seed that is printed.
 
-use super::layout::{CELLS, CELLS_AT, CREDIT_AT, Header, Kind, LINE, Reference};
+use super::layout::{ARENA_WORD_AT, ArenaText, CELLS, CELLS_AT, CREDIT_AT, Header, Kind, LINE, OfferText, Reference};
 use super::*;
 use crate::device::Frame;
 use crate::os::memfd::{ReadMap, WriteMap};
@@ -98,6 +98,51 @@ fn references_outside_of_the_pool_poison_the_pair() {
         attack.cell(0, header.encode(1), &Reference { offset, len }.encode());
         attack.expect_poisoned(&format!("reference {offset}+{len}"));
     }
+}
+
+#[test]
+fn references_outside_of_an_arena_that_came_later_poison_the_pair() {
+    const ARENA: usize = 1 << 20;
+    for (offset, len) in
+        [(ARENA as u64, 1), (0, ARENA as u32 + 1), (u64::MAX, 1), (u64::MAX - 7, 16), (1 << 63, u32::MAX)]
+    {
+        let mut attack = attack();
+        let (_map, fd) = memfd::create_produced("hostile-arena", ARENA).unwrap();
+        let text = ArenaText { slot: 1, bytes: ARENA as u64 };
+        attack.victim.accept(1, &text.encode(), vec![fd]).unwrap();
+        assert!(attack.victim.view(attack.peer, offset, len.into()).is_none());
+        let header = Header { kind: Kind::Arena, cells: 1, bytes: 16 };
+        attack.cell(0, header.encode(1), &Reference { offset, len }.encode());
+        attack.expect_poisoned(&format!("reference {offset}+{len}"));
+    }
+}
+
+#[test]
+fn whatever_a_peer_says_about_our_arena_only_stops_our_using_it() {
+    for word in [2, 3, u64::MAX, 1 << 32] {
+        let mut attack = attack();
+        let arena = Arena::new(1 << 20).unwrap();
+        attack.victim.set_arena(&arena);
+        attack.channel.u64_at(ARENA_WORD_AT).store(word, Ordering::Release);
+        assert_eq!(attack.victim.reads_arena(attack.peer), Reads::Never, "{word}");
+        let block = arena.alloc(100_000).unwrap();
+        assert_eq!(attack.victim.send_zcopy(attack.peer, b"h", &block, 1), Err(SendError::Unsupported));
+        attack.victim.send_short(attack.peer, [b"x", b""]).unwrap();
+    }
+    // It says yes without having been told, and then returns more than it got.
+    let mut attack = attack();
+    let arena = Arena::new(1 << 20).unwrap();
+    attack.victim.set_arena(&arena);
+    attack.channel.u64_at(ARENA_WORD_AT).store(1, Ordering::Release);
+    let block = arena.alloc(100_000).unwrap();
+    attack.victim.send_zcopy(attack.peer, b"h", &block, 7).unwrap();
+    attack.channel.u64_at(CREDIT_AT).store(2 << 32 | 1, Ordering::Release);
+    let mut tokens = Vec::new();
+    attack.victim.completed(&mut tokens);
+    assert!(tokens.is_empty());
+    attack.victim.close_peer(attack.peer);
+    attack.victim.completed(&mut tokens);
+    assert_eq!(tokens, [7]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! One direction of a pair is one memfd of two pages, written by its producer only:
 //! ```text
-//!    0  constants: none, both sides know them from the offer
+//!    0  u64: whether the producer reads the *other* side's arena: 0 not yet, 1 yes, 2 never
 //!  128  u64 credit for the *opposite* direction: low half cells consumed, high half references consumed (both wrapping)
 //!  256  cells of 64 bytes
 //! ```
@@ -20,6 +20,7 @@ use crate::error::HalError;
 pub const LINE: usize = 64;
 /// Bytes of one direction's memfd.
 pub const CHANNEL_BYTES: usize = 8192;
+pub const ARENA_WORD_AT: usize = 0;
 pub const CREDIT_AT: usize = 128;
 pub const CELLS_AT: usize = 256;
 pub const CELLS: u32 = ((CHANNEL_BYTES - CELLS_AT) / LINE) as u32;
@@ -196,6 +197,41 @@ impl OfferText {
     }
 }
 
+/// The plain-data half of an arena's own offer; the arena's descriptor comes beside it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ArenaText {
+    /// Slot of the process that offers.
+    pub slot: u32,
+    pub bytes: u64,
+}
+
+const ARENA_MAGIC: u32 = u32::from_le_bytes(*b"pAre");
+const ARENA_TEXT_BYTES: usize = 16;
+
+impl ArenaText {
+    pub fn encode(self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(ARENA_TEXT_BYTES);
+        bytes.extend(ARENA_MAGIC.to_le_bytes());
+        bytes.extend(self.slot.to_le_bytes());
+        bytes.extend(self.bytes.to_le_bytes());
+        bytes
+    }
+
+    /// `None` when it is an offer of another kind.
+    pub fn decode(bytes: &[u8]) -> Result<Option<ArenaText>, HalError> {
+        if !bytes.starts_with(&ARENA_MAGIC.to_le_bytes()) {
+            return Ok(None);
+        }
+        let bytes: &[u8; ARENA_TEXT_BYTES] = bytes.try_into().map_err(|_| HalError::BadOffer("wrong length"))?;
+        let [_, _, _, _, s0, s1, s2, s3, b @ ..] = *bytes;
+        let text = ArenaText { slot: u32::from_le_bytes([s0, s1, s2, s3]), bytes: u64::from_le_bytes(b) };
+        if text.bytes == 0 || text.bytes > AREA_MAX {
+            return Err(HalError::BadOffer("an arena of impossible size"));
+        }
+        Ok(Some(text))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,6 +251,17 @@ mod tests {
         }
         assert!(Header::decode(0).is_err());
         assert!(Header::decode(u64::MAX).is_err());
+    }
+
+    #[test]
+    fn offers_of_arenas_survive_the_round_trip_and_are_refused_when_cut_or_absurd() {
+        let text = ArenaText { slot: 9, bytes: 1 << 33 };
+        let bytes = text.encode();
+        assert_eq!(ArenaText::decode(&bytes).unwrap(), Some(text));
+        assert!((4..bytes.len()).all(|len| ArenaText::decode(&bytes[..len]).is_err()));
+        assert_eq!(ArenaText::decode(&bytes[..3]).unwrap(), None);
+        assert!(ArenaText::decode(&ArenaText { bytes: 0, ..text }.encode()).is_err());
+        assert!(ArenaText::decode(&ArenaText { bytes: u64::MAX, ..text }.encode()).is_err());
     }
 
     #[test]

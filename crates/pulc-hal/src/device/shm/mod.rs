@@ -8,12 +8,15 @@
 //! Must never make a system call for a frame between two processes that are awake, never wait for a peer, and never
 //! believe what a peer wrote.
 
+mod announce;
 mod arena;
+mod arena_rooms;
 pub mod cell;
 mod config;
 #[cfg(test)]
 mod hostile_tests;
 mod layout;
+mod offer;
 mod pair;
 mod pool;
 mod ring;
@@ -28,10 +31,12 @@ pub(crate) mod model {
     pub(crate) use super::ring::*;
 }
 
+pub use announce::{ArenaView, Reads};
 pub use arena::{Arena, Block};
-pub use config::{PARAMS, ShmConfig};
+pub use config::{ARENA_BYTES, PARAMS, ShmConfig};
 /// Longest frame that fits one cell.
 pub use layout::CELL_PAYLOAD;
+pub use offer::Offer;
 
 use super::{Caps, Device, Frame, Limits, Peer, PeerFault, SendError, Sink};
 use crate::board::Board;
@@ -39,8 +44,9 @@ use crate::error::HalError;
 use crate::os::bell::Bell;
 use crate::os::memfd;
 use cell::Words;
-use layout::{CELLS_PAYLOAD_MAX, CHANNEL_BYTES, HEAD_MAX, OfferText};
-use pair::{Home, Incoming, Pair};
+use layout::{ArenaText, CELLS_PAYLOAD_MAX, CHANNEL_BYTES, HEAD_MAX};
+use offer::map_offer;
+use pair::{Home, Pair};
 use pool::Pool;
 use pulc_base::metrics::DeviceCounters;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -51,13 +57,6 @@ const COLD_STRIDE: usize = 8;
 
 /// After so many polls that ended at the hot pair the others are looked at in any case.
 const HOT_POLLS_MAX: u32 = 16;
-
-/// Goes to the other rank through the keeper (`boot::ToKeeper::Pass`). The descriptors may be closed after sending.
-#[derive(Debug)]
-pub struct Offer {
-    pub what: Vec<u8>,
-    pub fds: Vec<OwnedFd>,
-}
 
 /// The shared-memory device of one process.
 pub struct Shm {
@@ -115,7 +114,9 @@ impl Shm {
         let (channel, fd) = memfd::create_produced("pulc-channel", CHANNEL_BYTES)?;
         let offer = self.offer(fd)?;
         let peer = Peer(self.pairs.len() as u32);
-        self.pairs.push(Some(Box::new(Pair::new(slot, channel))));
+        let mut pair = Pair::new(slot, channel);
+        pair.arena_told = self.arena.is_some();
+        self.pairs.push(Some(Box::new(pair)));
         self.peer_of_slot[slot as usize] = Some(peer);
         Ok((peer, offer))
     }
@@ -126,6 +127,9 @@ impl Shm {
     /// When anything about the offer is not as it must be; then nothing has changed and the descriptors are closed.
     pub fn accept(&mut self, slot: u32, what: &[u8], fds: Vec<OwnedFd>) -> Result<(Peer, Option<Offer>), HalError> {
         self.check_slot(slot)?;
+        if let Some(text) = ArenaText::decode(what)? {
+            return self.accept_arena(slot, text, fds).map(|peer| (peer, None));
+        }
         let known = self.peer_of_slot[slot as usize];
         if known.is_some_and(|peer| self.pair(peer).is_none_or(|pair| pair.is_complete())) {
             return Err(HalError::AlreadyOpen { slot });
@@ -155,24 +159,6 @@ impl Shm {
             return Err(HalError::OwnSlot { slot });
         }
         Ok(())
-    }
-
-    fn offer(&self, channel: OwnedFd) -> Result<Offer, HalError> {
-        let text = OfferText {
-            slot: self.my_slot,
-            pool_bytes: self.home.pool.bytes() as u64,
-            arena_bytes: self.arena.as_ref().map_or(0, |arena| arena.bytes() as u64),
-            has_bell: self.bell.is_some(),
-        };
-        let copy = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(HalError::system("copy a descriptor"));
-        let mut fds = vec![channel, copy(self.home.pool.fd())?];
-        if let Some(bell) = &self.bell {
-            fds.push(bell.share()?);
-        }
-        if let Some(arena) = &self.arena {
-            fds.push(copy(arena.fd())?);
-        }
-        Ok(Offer { what: text.encode(), fds })
     }
 
     #[inline(always)]
@@ -312,6 +298,9 @@ impl Device for Shm {
             return Err(SendError::TooLong { len: head.len(), max: HEAD_MAX });
         }
         let Some(Some(pair)) = self.pairs.get_mut(to.0 as usize) else { return Err(SendError::PeerGone) };
+        if pair.reads_arena() != Reads::Yes {
+            return Err(SendError::Unsupported);
+        }
         let result = pair.send_arena(&self.board, &mut self.home, head, body_at, token);
         self.sent(result, head.len() + body.len())
     }
@@ -381,25 +370,4 @@ impl Shm {
         }
         self.home.pool.free() > before
     }
-}
-
-/// Checks and maps what another rank offers. All descriptors end here.
-fn map_offer(slot: u32, what: &[u8], fds: Vec<OwnedFd>) -> Result<(Incoming, Option<OwnedFd>), HalError> {
-    let text = OfferText::decode(what)?;
-    if text.slot != slot {
-        return Err(HalError::BadOffer("it names another slot than its sender's"));
-    }
-    if fds.len() != text.fds() {
-        return Err(HalError::BadOffer("wrong number of descriptors"));
-    }
-    let mut fds = fds.into_iter();
-    let mut next = || fds.next().ok_or(HalError::BadOffer("wrong number of descriptors"));
-    let channel = memfd::map_produced(next()?, CHANNEL_BYTES)?;
-    let pool = memfd::map_produced(next()?, text.pool_bytes as usize)?;
-    let bell = if text.has_bell { Some(next()?) } else { None };
-    let arena = match text.arena_bytes {
-        0 => None,
-        bytes => Some(memfd::map_produced(next()?, bytes as usize)?),
-    };
-    Ok((Incoming { channel, pool, arena }, bell))
 }

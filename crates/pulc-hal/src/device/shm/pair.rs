@@ -4,6 +4,7 @@
 //! Everything read from the peer's memory is read once into a local and checked; the first thing that cannot be makes the
 //! pair *poisoned*: nothing more is read from it or sent to it, and the rest of the job goes on.
 
+use super::announce::{self, Reads};
 use super::cell::Words;
 use super::layout::{
     CELLS, CELLS_AT, CREDIT_AT, CREDIT_BATCH, HEAD_MAX, Header, Kind, LINE, REFERENCE_BYTES, Reference,
@@ -16,13 +17,14 @@ use crate::device::{Frame, Peer, SendError, SharedFrame, Sink};
 use crate::os::memfd::{ReadMap, WriteMap};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// What the peer gave us.
 pub struct Incoming {
     pub channel: ReadMap,
     pub pool: ReadMap,
-    pub arena: Option<ReadMap>,
+    pub arena: Option<Arc<ReadMap>>,
 }
 
 /// What a peer may be reading until it returns credit, in the order sent.
@@ -36,17 +38,20 @@ pub enum Lent {
 pub struct Pair {
     /// The peer's slot on the board.
     pub slot: u32,
-    channel: WriteMap,
+    pub(super) channel: WriteMap,
     producer: Producer,
     chooser: Chooser,
     lent: VecDeque<Lent>,
     slots_held: usize,
     references_credited: u32,
-    incoming: Option<Incoming>,
+    pub(super) incoming: Option<Incoming>,
     consumer: Consumer,
     references_consumed: u32,
     published: u64,
     bell: Option<OwnedFd>,
+    /// Whether the peer has been told of our arena, and what it answered.
+    pub arena_told: bool,
+    pub(super) reads: Reads,
     /// Why the pair is poisoned.
     pub fault: Option<&'static str>,
     /// Whether `fault` has been told to the sink.
@@ -133,6 +138,8 @@ impl Pair {
             references_consumed: 0,
             published: 0,
             bell: None,
+            arena_told: false,
+            reads: Reads::NotYet,
             fault: None,
             fault_told: false,
         }
@@ -140,6 +147,9 @@ impl Pair {
 
     /// The peer's own offer has come. What was sent so far may have been rung without its bell, so ring again.
     pub fn complete(&mut self, incoming: Incoming, bell: Option<OwnedFd>, board: &Board) {
+        if incoming.arena.is_some() {
+            announce::answer(&self.channel, Reads::Yes);
+        }
         self.incoming = Some(incoming);
         self.bell = bell;
         self.ring(board);
@@ -324,7 +334,7 @@ impl Pair {
     }
 
     #[inline(always)]
-    fn ring(&self, board: &Board) {
+    pub(super) fn ring(&self, board: &Board) {
         board.slot(self.slot).ring(self.bell.as_ref().map(|bell| bell.as_fd()));
     }
 }

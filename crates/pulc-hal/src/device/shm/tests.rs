@@ -90,6 +90,47 @@ fn a_frame_out_of_the_arena_is_not_copied_and_its_token_comes_back() {
 }
 
 #[test]
+fn an_arena_that_is_made_later_is_used_once_the_peer_reads_it() {
+    let (mut a, mut b, b_at_a, a_at_b) = joined(ShmConfig::default());
+    let arena = Arena::new(1 << 20).unwrap();
+    assert!(a.arena_offer(b_at_a).unwrap().is_none(), "there is no arena");
+    a.set_arena(&arena);
+    let mut block = arena.alloc(100_000).unwrap();
+    block.fill(3);
+    assert_eq!(a.send_zcopy(b_at_a, b"h", &block, 1), Err(SendError::Unsupported));
+    let offer = a.arena_offer(b_at_a).unwrap().unwrap();
+    assert!(a.arena_offer(b_at_a).unwrap().is_none(), "told once");
+    assert_eq!(a.reads_arena(b_at_a), Reads::NotYet);
+    assert!(b.view(a_at_b, block.offset(), 10).is_none());
+    let copies = offer.fds.iter().map(|fd| fd.try_clone().unwrap()).collect();
+    assert!(matches!(b.accept(0, &offer.what, offer.fds), Ok((peer, None)) if peer == a_at_b));
+    assert_eq!(a.reads_arena(b_at_a), Reads::Yes);
+    a.send_zcopy(b_at_a, b"h", &block, 1).unwrap();
+    let mut inbox = Inbox::default();
+    assert_eq!(b.poll(&mut inbox, 16), 1);
+    assert_eq!((inbox.frames[0].len(), inbox.frames[0][100_000]), (100_001, 3));
+    // A view stays readable when the peer's channel is closed.
+    let view = b.view(a_at_b, block.offset(), 100_000).unwrap();
+    assert!(b.view(a_at_b, 1 << 20, 1).is_none() && b.view(a_at_b, u64::MAX, 2).is_none());
+    assert!(b.accept(0, &offer.what, copies).is_err(), "a second arena is refused");
+    b.close_peer(a_at_b);
+    let mut end = [0; 2];
+    view.copy_to(99_998, &mut end);
+    assert_eq!((end, view.len()), ([3; 2], 100_000));
+}
+
+#[test]
+fn an_arena_that_can_change_its_shape_is_refused() {
+    let (_a, mut b, _, _) = joined(ShmConfig::default());
+    let text = layout::ArenaText { slot: 0, bytes: 4096 }.encode();
+    let (_map, fd) = memfd::create_common("not sealed enough", 4096).unwrap();
+    assert!(matches!(b.accept(0, &text, vec![fd]), Err(HalError::NotSealed { .. })));
+    let (_map, fd) = memfd::create_produced("of another size", 8192).unwrap();
+    assert!(matches!(b.accept(0, &text, vec![fd]), Err(HalError::WrongSize { .. })));
+    assert!(b.accept(0, &text, vec![]).is_err());
+}
+
+#[test]
 fn crossing_offers_make_one_channel() {
     let (board, _fd) = Board::create(2).unwrap();
     let board = Arc::new(board);

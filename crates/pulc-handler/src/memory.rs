@@ -1,0 +1,45 @@
+//! Memory of this process that its job-mates on the node may read: one arena, made when somebody first asks for memory or the
+//! engine first finds some. Called by interfaces and doors; a message whose bytes lie here is sent by reference.
+
+use crate::error::Error;
+use pulc_hal::device::shm::{ARENA_BYTES, Arena, Block};
+use pulc_hal::os::life;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+static ARENA: OnceLock<Arc<Arena>> = OnceLock::new();
+
+/// The arena, made at the first call.
+///
+/// # Errors
+/// When there is no address space or no memory for it.
+pub fn arena() -> Result<&'static Arc<Arena>, Error> {
+    static MAKING: Mutex<()> = Mutex::new(());
+    if let Some(arena) = ARENA.get() {
+        return Ok(arena);
+    }
+    let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(arena) = ARENA.get() {
+        return Ok(arena);
+    }
+    life::watch_forks();
+    let made = Arena::new(ARENA_BYTES.read().value as usize)?;
+    Ok(ARENA.get_or_init(|| made))
+}
+
+/// The arena, if there is one.
+#[inline]
+pub fn known() -> Option<&'static Arc<Arena>> {
+    ARENA.get()
+}
+
+/// A block of the arena. `Ok(None)`: it is full.
+///
+/// # Errors
+/// As [`arena`]; in a fork of the process that has the arena, which does not inherit it.
+pub fn alloc(len: usize) -> Result<Option<Block>, Error> {
+    let arena = arena()?;
+    if life::is_fork_child() {
+        return Err(Error::ForkedMemory);
+    }
+    Ok(arena.alloc(len))
+}

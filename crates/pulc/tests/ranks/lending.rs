@@ -1,0 +1,266 @@
+//! Memory that job-mates read: messages by reference, and loans. What the tests ask for and what the ranks do.
+
+use crate::keeper::{Job, Keeper};
+use pulc::rawdata::{Channel, Loan};
+use pulc::{Address, Error, From, Match, Pulc, Rank};
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::time::Duration;
+
+const HANG: Duration = Duration::from_secs(60);
+
+#[test]
+fn messages_out_of_shared_memory_arrive_whole_and_are_not_copied_by_their_sender() {
+    Job::on_one_node("lend_messages", 2).succeeds();
+    Job::on_nodes("lend_messages", &[1, 1]).succeeds();
+}
+
+#[test]
+fn loans_of_every_size_move_by_reference_and_come_back() {
+    Job::on_one_node("lend_loans", 2).with("PULC_ARENA_BYTES", "64m").succeeds();
+    Job::on_nodes("lend_loans", &[1, 1]).with("PULC_ARENA_BYTES", "64m").succeeds();
+}
+
+#[test]
+fn a_full_arena_is_an_error_and_usable_again_when_loans_come_back() {
+    Job::on_one_node("lend_full", 2).with("PULC_ARENA_BYTES", "8m").succeeds();
+}
+
+#[test]
+fn a_peer_that_dies_with_a_loan_gives_it_back_and_a_dead_lenders_loan_stays_readable() {
+    let keeper = Keeper::start(Job::on_one_node("lend_killed", 3));
+    keeper.hear(0);
+    keeper.hear(1);
+    keeper.hear(2);
+    keeper.kill(1);
+    let ended = keeper.wait();
+    assert!(ended[0].success() && ended[2].success(), "{ended:?}");
+    assert_eq!(ended[1].signal(), Some(9));
+}
+
+#[test]
+fn two_ranks_that_both_send_out_of_shared_memory_first_do_not_block_each_other() {
+    Job::on_one_node("lend_both", 2).succeeds();
+}
+
+#[test]
+fn a_receiver_without_descriptors_gets_the_bytes_in_another_way() {
+    Job::on_one_node("lend_no_descriptors", 2).succeeds();
+}
+
+pub fn play(scene: &str) {
+    let pulc = Pulc::attach().unwrap();
+    let (me, size) = (pulc.rank().0, pulc.size());
+    let other = Rank(if size == 2 { 1 - me } else { (me + 1) % size });
+    let channel = pulc.open_channel(other, 7).unwrap();
+    let stage = Stage { pulc, me, channel };
+    match scene {
+        "lend_messages" => stage.messages(),
+        "lend_loans" => stage.loans(),
+        "lend_full" => stage.full(),
+        "lend_killed" => stage.killed(),
+        "lend_both" => stage.both(),
+        "lend_no_descriptors" => stage.no_descriptors(),
+        other => panic!("no scene {other}"),
+    }
+}
+
+fn fill(bytes: &mut [u8], seed: u64) {
+    bytes.iter_mut().zip(0_u64..).for_each(|(byte, i)| *byte = (i.wrapping_mul(31) ^ i >> 8 ^ seed) as u8);
+}
+
+fn is_filled(bytes: &[u8], seed: u64) -> bool {
+    bytes.iter().zip(0_u64..).all(|(byte, i)| *byte == (i.wrapping_mul(31) ^ i >> 8 ^ seed) as u8)
+}
+
+struct Stage {
+    pulc: Pulc,
+    me: u32,
+    channel: Channel,
+}
+
+impl Stage {
+    /// Both have come this far.
+    fn meet(&self) {
+        self.channel.send(b"here").unwrap();
+        assert_eq!(self.channel.recv_timeout(&mut [0; 8], HANG).unwrap(), 4);
+    }
+
+    fn messages(&self) {
+        const SIZES: [usize; 7] = [100, 60_000, 65_536, 65_537, 200_000, 1 << 20, (3 << 20) + 5];
+        let port = self.pulc.open_port("lend").unwrap();
+        let address = Address::new(self.channel.peer(), "lend");
+        self.meet();
+        for round in 0..4_u64 {
+            for size in SIZES {
+                let mut block = pulc::alloc(size).unwrap();
+                if self.me == 0 {
+                    fill(&mut block, round);
+                    self.channel.send(&block).unwrap();
+                    // The receiver has them, so they may change.
+                    block.fill(0xEE);
+                    fill(&mut block, !round);
+                    port.send(&address, round, &block).unwrap();
+                    block.fill(0xEE);
+                } else {
+                    if round == 1 {
+                        // Comes before anyone waits.
+                        std::thread::sleep(Duration::from_millis(20));
+                    }
+                    if round == 2 {
+                        self.channel.post(block, 5).unwrap();
+                        let landed = self.channel.landed_timeout(HANG).unwrap();
+                        assert!(landed.result == Ok(size) && is_filled(&landed.buffer, round), "{size} posted");
+                    } else {
+                        assert_eq!(self.channel.recv_timeout(&mut block, HANG), Ok(size));
+                        assert!(is_filled(&block, round), "{size} bytes in round {round}");
+                    }
+                    let (got, bytes) = port.recv_vec_timeout(From::Any, Match::Tag(round), HANG).unwrap();
+                    assert!(got.len == size && is_filled(&bytes, !round), "{size} bytes to the port in round {round}");
+                }
+            }
+        }
+        self.meet();
+    }
+
+    fn loans(&self) {
+        let same_node = self.pulc.tasks()[0].node == self.pulc.tasks()[1].node;
+        for (turn, size) in [0, 1, 100, 5000, 65_536, 1 << 20, 30 << 20].into_iter().enumerate() {
+            let seed = turn as u64;
+            if self.me == 0 {
+                for _ in 0..3 {
+                    let mut loan = self.channel.loan(size).unwrap();
+                    fill(&mut loan, seed);
+                    self.channel.send_loan(loan).unwrap();
+                    // A whole arena full of loans comes back as they are read.
+                    assert_eq!(self.channel.recv_timeout(&mut [0; 8], HANG), Ok(4));
+                }
+                continue;
+            }
+            let view = self.channel.recv_view_timeout(HANG).unwrap();
+            assert_eq!((view.len(), view.is_lent()), (size, same_node), "{size} bytes");
+            assert!(is_filled(&view.to_vec(), seed), "{size} bytes in a view");
+            drop(view);
+            self.channel.send(b"next").unwrap();
+            let mut buffer = vec![0; size];
+            assert_eq!(self.channel.recv_timeout(&mut buffer, HANG), Ok(size));
+            assert!(is_filled(&buffer, seed), "{size} bytes received from a loan");
+            self.channel.send(b"next").unwrap();
+            self.channel.post(vec![0; size], 1).unwrap();
+            let landed = self.channel.landed_timeout(HANG).unwrap();
+            assert!(landed.result == Ok(size) && is_filled(&landed.buffer, seed), "{size} bytes landed from a loan");
+            self.channel.send(b"next").unwrap();
+        }
+        // An ordinary message can be viewed, a loan can be too long for a buffer.
+        if self.me == 0 {
+            self.channel.send(&[7; 3000]).unwrap();
+            let mut loan = self.channel.loan(3000).unwrap();
+            loan.fill(8);
+            self.channel.send_loan(loan).unwrap();
+        } else {
+            let view = self.channel.recv_view_timeout(HANG).unwrap();
+            assert!(!view.is_lent() && view.to_vec() == [7; 3000]);
+            let error = self.channel.recv_timeout(&mut [0; 8], HANG).unwrap_err();
+            assert_eq!(error, Error::BufferTooSmall { needed: 3000, len: 8 });
+            assert_eq!(self.channel.recv_view_timeout(HANG).unwrap().to_vec(), [8; 3000]);
+        }
+        self.meet();
+    }
+
+    fn full(&self) {
+        const SIZE: usize = 1 << 20;
+        if self.me == 0 {
+            let mut loans: Vec<Loan> = Vec::new();
+            let error = loop {
+                match self.channel.loan(SIZE) {
+                    Ok(loan) => loans.push(loan),
+                    Err(error) => break error,
+                }
+            };
+            assert!(matches!(&error, Error::NoMemory(text) if text.contains("PULC_ARENA_BYTES")), "{error}");
+            assert_eq!(loans.len(), 8);
+            for (mut loan, seed) in loans.into_iter().zip(0..) {
+                fill(&mut loan, seed);
+                self.channel.send_loan(loan).unwrap();
+            }
+            assert!(pulc::alloc(SIZE).is_err(), "they are all lent");
+            self.meet();
+            // The word that they are back came before.
+            self.channel.loan(8 * SIZE).unwrap();
+        } else {
+            let views: Vec<_> = (0..8).map(|_| self.channel.recv_view_timeout(HANG).unwrap()).collect();
+            assert!(views.iter().zip(0..).all(|(view, seed)| is_filled(&view.to_vec(), seed)));
+            drop(views);
+            self.meet();
+        }
+        self.meet();
+    }
+
+    /// Rank 1 is killed while it holds a loan of rank 0 and rank 2 holds one of its.
+    fn killed(&self) {
+        const SIZE: usize = 1 << 20;
+        let tell = || {
+            println!("@ ready");
+            std::io::stdout().flush().unwrap();
+        };
+        match self.me {
+            0 => {
+                let mut loan = self.channel.loan(3 << 30).unwrap();
+                fill(&mut loan[..SIZE], 1);
+                self.channel.send_loan(loan).unwrap();
+                assert!(pulc::alloc(3 << 30).is_err(), "most of the arena is lent");
+                tell();
+                let error = self.channel.recv_timeout(&mut [0; 8], HANG).unwrap_err();
+                assert!(matches!(error, Error::PeerGone { rank: Rank(1), .. }), "{error}");
+                pulc::alloc(3 << 30).unwrap();
+            }
+            1 => {
+                let from = self.pulc.open_channel(Rank(0), 7).unwrap();
+                let _view = from.recv_view_timeout(HANG).unwrap();
+                let mut loan = self.channel.loan(SIZE).unwrap();
+                fill(&mut loan, 2);
+                self.channel.send_loan(loan).unwrap();
+                tell();
+                std::thread::sleep(HANG);
+            }
+            _ => {
+                let from = self.pulc.open_channel(Rank(1), 7).unwrap();
+                let view = from.recv_view_timeout(HANG).unwrap();
+                tell();
+                let error = from.recv_timeout(&mut [0; 8], HANG).unwrap_err();
+                assert!(matches!(error, Error::PeerGone { rank: Rank(1), .. }), "{error}");
+                assert!(is_filled(&view.to_vec(), 2));
+            }
+        }
+    }
+
+    fn both(&self) {
+        for turn in 0..20 {
+            // Up to the eager limit, so that what nobody waits for is kept.
+            let mut block = pulc::alloc(65_536).unwrap();
+            fill(&mut block, turn);
+            self.channel.send(&block).unwrap();
+            assert_eq!(self.channel.recv_timeout(&mut block, HANG), Ok(65_536));
+            assert!(is_filled(&block, turn));
+        }
+    }
+
+    fn no_descriptors(&self) {
+        self.meet();
+        if self.me == 1 {
+            let mut hoard = Vec::new();
+            while let Ok(file) = std::fs::File::open("/dev/null") {
+                hoard.push(file);
+            }
+            self.channel.send(b"full").unwrap();
+            let view = self.channel.recv_view_timeout(HANG).unwrap();
+            assert!(is_filled(&view.to_vec(), 3));
+        } else {
+            self.channel.recv_timeout(&mut [0; 8], HANG).unwrap();
+            let mut loan = self.channel.loan(100_000).unwrap();
+            fill(&mut loan, 3);
+            self.channel.send_loan(loan).unwrap();
+        }
+        self.meet();
+    }
+}
