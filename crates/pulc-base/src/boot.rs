@@ -27,8 +27,39 @@ pub const ENV_TERMINAL: &str = "PULC_TERMINAL";
 /// demo for what they start; never given to ranks.
 pub const ENV_ENDS_WITH: &str = "PULC_ENDS_WITH";
 
+/// The rails of a job between nodes, see [`parse_rails`]. Read by the keepers, so it is the same for all ranks.
+pub const ENV_RAILS: &str = "PULC_RAILS";
+
 /// Largest datagram between rank and keeper, in bytes. [`Boot`] travels in a sealed memfd, not in a datagram.
 pub const MESSAGE_MAX: usize = 4096;
+
+/// What carries frames between nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RailKind {
+    Udp,
+    /// Where UDP is filtered.
+    Tcp,
+}
+
+/// `udp`, `tcp`, or both with a comma: then every rank has both, and what does not get through on one goes over the other.
+///
+/// # Errors
+/// A text for the user.
+pub fn parse_rails(text: &str) -> Result<Vec<RailKind>, String> {
+    let mut rails = Vec::new();
+    for word in text.split(',') {
+        let kind = match word {
+            "udp" => RailKind::Udp,
+            "tcp" => RailKind::Tcp,
+            _ => return Err(format!("{word:?} is no rail; there are udp and tcp, and udp,tcp for both")),
+        };
+        if rails.contains(&kind) {
+            return Err(format!("the rail {word} is named twice"));
+        }
+        rails.push(kind);
+    }
+    Ok(rails)
+}
 
 /// The whole job as every rank sees it, identical for all ranks of a job. Lives in a sealed memfd, read-only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -136,6 +167,15 @@ pub struct Malformed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rails_are_named_once_and_by_their_names() {
+        assert_eq!(parse_rails("udp"), Ok(vec![RailKind::Udp]));
+        assert_eq!(parse_rails("tcp,udp"), Ok(vec![RailKind::Tcp, RailKind::Udp]));
+        for wrong in ["", "udp,", "udp,udp", "TCP", "tcp udp", "sctp"] {
+            assert!(parse_rails(wrong).is_err(), "{wrong:?} was accepted");
+        }
+    }
 
     #[test]
     fn messages_survive_the_round_trip_and_reject_what_is_cut_or_padded() {

@@ -25,6 +25,8 @@ pub struct LinkCounters {
     pub packets_delivered: u64,
     pub duplicates_dropped: u64,
     pub acks_sent: u64,
+    /// Frames refused because they, or too many after them, have come before.
+    pub replays_refused: u64,
     /// Frames refused because the tag did not verify.
     pub tags_refused: u64,
     /// Frames refused for any other reason (malformed, foreign channel, outside the window).

@@ -14,10 +14,11 @@ pub struct Args {
 }
 
 /// The tables of all floors, from the ground up.
-fn tables() -> [(&'static str, &'static [&'static Param]); 6] {
+fn tables() -> [(&'static str, &'static [&'static Param]); 7] {
     [
         ("shm", pulc_hal::device::shm::PARAMS),
         ("link", pulc_link::PARAMS),
+        ("fault", pulc_hal::device::fault::PARAMS),
         ("handler", pulc_handler::params::PARAMS),
         ("port", pulc::params::PARAMS),
         ("mesh", pulc_psid::mesh::PARAMS),

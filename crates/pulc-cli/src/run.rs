@@ -3,7 +3,7 @@
 
 use crate::daemon;
 use crate::terminal::{Sink, end_with, feed_input, watch_signals};
-use pulc_base::boot::{ENV_ENDS_WITH, ENV_TERMINAL};
+use pulc_base::boot::{ENV_ENDS_WITH, ENV_RAILS, ENV_TERMINAL, parse_rails};
 use pulc_control::{Client, FrameError, LaunchSpec, Limit, Reply, Request, RunSpec, Tie};
 use pulc_hal::os::signals::{SIGHUP, SIGINT, SIGTERM, SignalFd};
 use pulc_psid::error::shortage;
@@ -36,6 +36,12 @@ pub struct Args {
     /// Working directory of the ranks
     #[arg(long = "wdir", visible_alias = "chdir", value_name = "DIR")]
     directory: Option<OsString>,
+    /// What carries messages between nodes: udp, tcp where UDP is filtered, or udp,tcp for both [default: udp]
+    #[arg(long, value_name = "RAIL", value_parser = rail)]
+    rail: Option<String>,
+    /// Encrypt messages between nodes; they are authenticated in any case
+    #[arg(long)]
+    encrypt: bool,
     /// Don't ask a daemon: run on this machine alone
     #[arg(long)]
     alone: bool,
@@ -150,7 +156,7 @@ fn connect(alone: bool, nodes: u32) -> Result<Client, String> {
 /// The job as asked for, with what travels from here: directory, environment, umask, limits.
 fn spec(args: Args) -> Result<RunSpec, String> {
     let here = std::env::current_dir().map_err(|error| format!("there is no working directory: {error}"))?;
-    let cwd = args.directory.map_or_else(|| here.clone(), |directory| here.join(directory));
+    let cwd = args.directory.as_ref().map_or_else(|| here.clone(), |directory| here.join(directory));
     let umask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(umask);
     let bytes = |text: &OsStr| text.as_bytes().to_vec();
@@ -159,8 +165,8 @@ fn spec(args: Args) -> Result<RunSpec, String> {
         nodes: args.nodes,
         timeout_ms: args.timeout,
         launch: LaunchSpec {
+            env: environment(&args).iter().map(|(name, value)| (bytes(name), bytes(value))).collect(),
             argv: args.command.into_iter().map(OsStringExt::into_vec).collect(),
-            env: environment(args.label).iter().map(|(name, value)| (bytes(name), bytes(value))).collect(),
             cwd: cwd.into_os_string().into_vec(),
             umask: umask.bits(),
             limits: limits(),
@@ -170,14 +176,31 @@ fn spec(args: Args) -> Result<RunSpec, String> {
     })
 }
 
-/// Our environment but what is about this process alone, with the size of the terminal if that is where the ranks' output appears as they wrote it.
-fn environment(label: bool) -> Vec<(OsString, OsString)> {
+/// Our environment but what is about this process alone, with the size of the terminal if that is where the ranks' output
+/// appears as they wrote it, and with what the flags say about links.
+fn environment(args: &Args) -> Vec<(OsString, OsString)> {
     let mut variables: Vec<_> =
         std::env::vars_os().filter(|(name, _)| name != ENV_TERMINAL && name != ENV_ENDS_WITH).collect();
-    if !label && let Ok(size) = rustix::termios::tcgetwinsize(std::io::stdout()) {
-        variables.push((ENV_TERMINAL.into(), format!("{}x{}", size.ws_col, size.ws_row).into()));
+    let mut set = |name: &str, value: OsString| {
+        variables.retain(|(known, _)| known != name);
+        variables.push((name.into(), value));
+    };
+    if !args.label
+        && let Ok(size) = rustix::termios::tcgetwinsize(std::io::stdout())
+    {
+        set(ENV_TERMINAL, format!("{}x{}", size.ws_col, size.ws_row).into());
+    }
+    if let Some(rail) = &args.rail {
+        set(ENV_RAILS, rail.into());
+    }
+    if args.encrypt {
+        set(&pulc_link::ENCRYPT.variable(), "1".into());
     }
     variables
+}
+
+fn rail(text: &str) -> Result<String, String> {
+    parse_rails(text).map(|_| text.to_owned())
 }
 
 fn limits() -> Vec<Limit> {

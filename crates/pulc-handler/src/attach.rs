@@ -9,7 +9,6 @@ use pulc_hal::board::Board;
 use pulc_hal::os::fdpass::Seqpacket;
 use pulc_hal::os::memfd;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
@@ -28,7 +27,7 @@ pub(crate) struct Joined {
     /// None in a process that was started by hand.
     pub keeper: Option<Seqpacket>,
     /// One per rail; none in a job on one node.
-    pub rails: Vec<UdpSocket>,
+    pub rails: Vec<OwnedFd>,
 }
 
 /// Joins the job named by the environment, or makes a job of one.
@@ -129,7 +128,7 @@ fn welcome(
         return Err(Error::BadBoot { what: "the keeper and the job differ about this node's ranks" });
     }
     let board = Board::attach(board_fd.as_fd(), local_size)?;
-    let rails: Vec<UdpSocket> = fds.map(UdpSocket::from).collect();
+    let rails: Vec<OwnedFd> = fds.collect();
     if boot.nodes.len() > 1 && rails.len() != boot.tasks[rank.0 as usize].rails.len() {
         return Err(Error::BadBoot { what: "the keeper and the job differ about this rank's rails" });
     }

@@ -200,7 +200,7 @@ impl Engine {
         let shm =
             DeviceReport { device: "shm", tally: self.shm.tally, frames: self.shm.device.counters(), links: none };
         let net = self.net.as_ref().map(|net| DeviceReport {
-            device: "udp",
+            device: net.name(),
             tally: net.tally,
             frames: net.frame_counters(),
             links: net.link_counters(),

@@ -9,16 +9,19 @@ use pulc_base::boot::Boot;
 use pulc_base::clock::{self, Nanos};
 use pulc_base::metrics::{DeviceCounters, LinkCounters};
 use pulc_base::{NodeIndex, Rank};
-use pulc_hal::device::udp::Udp;
+use pulc_hal::device::fault::{Fault, FaultPlan};
+use pulc_hal::device::net::NetDevice;
 use pulc_hal::device::{Device, Frame, Peer, PeerFault, SendError, Sink};
 use pulc_link::{Config, Full, Link, LinkError, LinkKeys, Outlet, Rail};
-use std::net::UdpSocket;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// Polls of the other devices between two looks at the sockets: looking costs a system call.
 const POLLS_BETWEEN_LOOKS: u32 = 16;
 /// Frames taken from a socket in one go.
 const POLL_BUDGET: usize = 256;
+
+/// Frames seen before that pass without a warning.
+const REPLAYS_WITHOUT_WORD: u64 = 4096;
 
 const NONE: u32 = u32::MAX;
 
@@ -30,13 +33,16 @@ pub(crate) struct Net {
     link_of: Vec<u32>,
     maker: Maker,
     polls: u32,
+    /// Frames refused by links, and how many refused ones make the next warning.
+    refused: u64,
+    warn_at: u64,
     /// The earliest deadline of any link.
     deadline: Option<Nanos>,
 }
 
 /// A socket and who is behind its peers.
 struct RailSide {
-    device: Udp,
+    device: Fault<NetDevice>,
     /// By [`Peer`].
     rank_of: Vec<Rank>,
 }
@@ -60,11 +66,12 @@ struct Maker {
 }
 
 impl Net {
-    pub fn new(boot: &Boot, me: Rank, node: NodeIndex, sockets: Vec<UdpSocket>) -> Result<Net, Error> {
+    pub fn new(boot: &Boot, me: Rank, node: NodeIndex, sockets: Vec<OwnedFd>) -> Result<Net, Error> {
         let mut rails = Vec::new();
         for socket in sockets {
-            let device = Udp::new(socket).map_err(|source| Error::System { doing: "take over a socket", source })?;
-            rails.push(RailSide { device, rank_of: Vec::new() });
+            let device =
+                NetDevice::new(socket).map_err(|source| Error::System { doing: "take over a socket", source })?;
+            rails.push(RailSide { device: Fault::new(device, FaultPlan::read(rails.len())), rank_of: Vec::new() });
         }
         let mut peers = vec![Vec::new(); boot.tasks.len()];
         let mut remote = 0;
@@ -73,8 +80,9 @@ impl Net {
                 continue;
             }
             remote += 1;
+            let [to_peer, from_peer] = LinkKeys::derive(&boot.key, boot.job, me, rank).stream_tokens();
             for (rail, address) in rails.iter_mut().zip(&task.rails) {
-                let peer = rail.device.open(*address);
+                let peer = rail.device.inner_mut().open(*address, to_peer, from_peer);
                 let index = peer.0 as usize;
                 if rail.rank_of.len() <= index {
                     rail.rank_of.resize(index + 1, rank);
@@ -84,12 +92,22 @@ impl Net {
             }
         }
         let frame_max = rails.iter().map(|rail| rail.device.limits().frame_max).min().unwrap_or(0);
-        let buffer = rails.iter().map(|rail| rail.device.receive_buffer_bytes()).min().unwrap_or(0);
+        let buffer = rails.iter().map(|rail| rail.device.inner().receive_buffer_bytes()).min().unwrap_or(0);
         let window = pulc_link::credit_share(buffer, remote, frame_max);
         let config = Config::from_params(frame_max, rails.len() as u8, window);
         let maker = Maker { me, job: boot.job, key: boot.key, config, peers };
         let link_of = vec![NONE; boot.tasks.len()];
-        Ok(Net { tally: Tally::default(), rails, links: Vec::new(), link_of, maker, polls: 0, deadline: None })
+        Ok(Net {
+            tally: Tally::default(),
+            rails,
+            links: Vec::new(),
+            link_of,
+            maker,
+            polls: 0,
+            refused: 0,
+            warn_at: 1,
+            deadline: None,
+        })
     }
 
     /// The link to a rank of another node, made now if there is none.
@@ -137,8 +155,19 @@ impl Net {
         self.polls = 0;
         let now = clock::now();
         let Net { rails, links, link_of, maker, tally, .. } = self;
-        let mut sink =
-            NetSink { floor, hand, links, link_of, maker, tally, now, rail: Rail(0), rank_of: &[], packets: 0 };
+        let mut sink = NetSink {
+            floor,
+            hand,
+            links,
+            link_of,
+            maker,
+            tally,
+            now,
+            rail: Rail(0),
+            rank_of: &[],
+            packets: 0,
+            refused: 0,
+        };
         let mut frames = 0;
         for (index, rail) in rails.iter_mut().enumerate() {
             sink.rail = Rail(index as u8);
@@ -146,6 +175,8 @@ impl Net {
             frames += rail.device.poll(&mut sink, POLL_BUDGET);
         }
         let packets = sink.packets;
+        self.refused += sink.refused;
+        self.warn_of_refusals();
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             for side in &mut self.links {
                 if side.link.deadline().is_some_and(|deadline| deadline <= now) {
@@ -161,6 +192,28 @@ impl Net {
         packets
     }
 
+    /// Says so when somebody sends what is not ours: at the first frame, and whenever there are sixteen times as many. Frames
+    /// that come twice are any network's right; very many of them are not.
+    fn warn_of_refusals(&mut self) {
+        let strangers: u64 = self.rails.iter().map(|rail| rail.device.counters().frames_refused).sum();
+        if strangers + self.refused < self.warn_at {
+            return;
+        }
+        let links = self.link_counters();
+        let (replays, tags, malformed) = (links.replays_refused, links.tags_refused, links.malformed_refused);
+        let refused = strangers + tags + malformed + replays;
+        if strangers + tags + malformed >= self.warn_at || replays >= self.warn_at.max(REPLAYS_WITHOUT_WORD) {
+            self.warn_at = refused.saturating_mul(16);
+            pulc_base::log!(
+                Warn,
+                "handler",
+                "rank {}: {refused} frames from the network refused so far ({strangers} of unknown senders, {tags} with a \
+                 wrong tag, {malformed} malformed or for others, {replays} seen before); nothing of them was delivered",
+                self.maker.me
+            );
+        }
+    }
+
     fn transmit(&mut self, now: Nanos) {
         let Net { rails, links, deadline, .. } = self;
         let mut changed = false;
@@ -173,6 +226,13 @@ impl Net {
         if changed || deadline.is_some_and(|deadline| deadline <= now) {
             *deadline = links.iter().filter_map(|side| side.link.deadline()).min();
         }
+    }
+
+    /// What the rails are, for reports.
+    pub fn name(&self) -> &'static str {
+        let mut names = self.rails.iter().map(|rail| rail.device.inner().name());
+        let first = names.next().unwrap_or("net");
+        if names.all(|name| name == first) { first } else { "net" }
     }
 
     pub fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
@@ -197,17 +257,17 @@ impl Net {
         }
     }
 
+    /// Frames of all rails; refused are also those that only a link could tell.
     pub fn frame_counters(&self) -> DeviceCounters {
-        self.rails.iter().map(|rail| rail.device.counters()).fold(DeviceCounters::default(), |sum, one| {
-            DeviceCounters {
-                frames_sent: sum.frames_sent + one.frames_sent,
-                frames_received: sum.frames_received + one.frames_received,
-                bytes_sent: sum.bytes_sent + one.bytes_sent,
-                bytes_received: sum.bytes_received + one.bytes_received,
-                again: sum.again + one.again,
-                frames_refused: sum.frames_refused + one.frames_refused,
-                system_calls: sum.system_calls + one.system_calls,
-            }
+        let refused = DeviceCounters { frames_refused: self.refused, ..DeviceCounters::default() };
+        self.rails.iter().map(|rail| rail.device.counters()).fold(refused, |sum, one| DeviceCounters {
+            frames_sent: sum.frames_sent + one.frames_sent,
+            frames_received: sum.frames_received + one.frames_received,
+            bytes_sent: sum.bytes_sent + one.bytes_sent,
+            bytes_received: sum.bytes_received + one.bytes_received,
+            again: sum.again + one.again,
+            frames_refused: sum.frames_refused + one.frames_refused,
+            system_calls: sum.system_calls + one.system_calls,
         })
     }
 
@@ -218,6 +278,7 @@ impl Net {
             packets_delivered: sum.packets_delivered + one.packets_delivered,
             duplicates_dropped: sum.duplicates_dropped + one.duplicates_dropped,
             acks_sent: sum.acks_sent + one.acks_sent,
+            replays_refused: sum.replays_refused + one.replays_refused,
             tags_refused: sum.tags_refused + one.tags_refused,
             malformed_refused: sum.malformed_refused + one.malformed_refused,
         })
@@ -253,6 +314,7 @@ struct NetSink<'a, 'h> {
     rail: Rail,
     rank_of: &'a [Rank],
     packets: usize,
+    refused: u64,
 }
 
 impl Sink for NetSink<'_, '_> {
@@ -265,11 +327,15 @@ impl Sink for NetSink<'_, '_> {
         let Some(index) = find_or_make(self.links, self.link_of, self.maker, rank) else { return };
         let side = &mut self.links[index as usize];
         side.touched = true;
-        // What is refused has been counted by the link and changed nothing.
-        if let Ok(Some(packet)) = side.link.receive(self.now, self.rail, bytes) {
-            self.tally.messages_received += 1;
-            self.tally.bytes_received += self.floor.private(rank, packet, self.hand) as u64;
-            self.packets += 1;
+        match side.link.receive(self.now, self.rail, bytes) {
+            Ok(Some(packet)) => {
+                self.tally.messages_received += 1;
+                self.tally.bytes_received += self.floor.private(rank, packet, self.hand) as u64;
+                self.packets += 1;
+            }
+            Ok(None) => {}
+            // It has been counted by the link and changed nothing.
+            Err(_) => self.refused += 1,
         }
         while let Some(packet) = side.link.next_packet() {
             self.tally.messages_received += 1;
@@ -278,8 +344,12 @@ impl Sink for NetSink<'_, '_> {
         }
     }
 
-    fn peer_failed(&mut self, _from: Peer, _why: PeerFault) {
+    fn peer_failed(&mut self, from: Peer, why: PeerFault) {
         // One rail's trouble with one address is no end of a rank: the link goes on over time or other rails.
+        if let Some(rank) = self.rank_of.get(from.0 as usize) {
+            let rail = self.rail.0;
+            pulc_base::log!(Info, "handler", "rail {rail} to or from rank {rank}: {why}; it is tried again");
+        }
     }
 }
 
@@ -293,7 +363,10 @@ impl Outlet for RailsOutlet<'_> {
     fn send_run(&mut self, rail: Rail, pieces: &[&[u8]], segment: usize) -> Result<(), Full> {
         let index = usize::from(rail.0);
         let (Some(rail), Some(peer)) = (self.rails.get_mut(index), self.peers.get(index)) else { return Ok(()) };
-        match rail.device.send_run(*peer, pieces, segment) {
+        if rail.device.is_dead() {
+            return Ok(());
+        }
+        match rail.device.inner_mut().send_run(*peer, pieces, segment) {
             Err(SendError::Again) => Err(Full),
             // Anything else is a loss like any on the way; the link repeats it.
             _ => Ok(()),

@@ -30,6 +30,11 @@ impl LinkKeys {
         LinkKeys { here, peer, to_peer: derive(job_key, job, here, peer), from_peer: derive(job_key, job, peer, here) }
     }
 
+    /// What streams between the two begin with, to the peer and from it: who knows them knows the job's key, or has listened.
+    pub fn stream_tokens(&self) -> [[u8; 16]; 2] {
+        [token(&self.to_peer), token(&self.from_peer)]
+    }
+
     /// Completes a frame that is about to leave: its last 16 bytes become the tag over all before them; with `encrypt` what
     /// lies behind the header becomes secret.
     pub(crate) fn seal(&self, counter: u64, frame: &mut [u8], encrypt: bool) {
@@ -81,6 +86,17 @@ fn derive(job_key: &[u8; 32], job: JobId, src: Rank, dst: Rank) -> Key {
     key
 }
 
+/// Derived from a key of frames, and tells nothing about it.
+fn token(key: &Key) -> Key {
+    let mut token = [0; KEY_BYTES];
+    hkdf::Salt::new(hkdf::HKDF_SHA256, b"pulc stream tokens")
+        .extract(key)
+        .expand(&[b"version 1"], KeyLength)
+        .and_then(|okm| okm.fill(&mut token))
+        .expect("one token is shorter than HKDF's limit");
+    token
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,6 +137,15 @@ mod tests {
         for keys in [third, other_job, other_secret] {
             assert!(!keys.open(1, &mut frame.clone(), false));
         }
+    }
+
+    #[test]
+    fn both_ends_know_the_same_tokens_and_each_direction_has_its_own() {
+        let (one, two) = pair();
+        let [to_two, from_two] = one.stream_tokens();
+        assert_eq!(two.stream_tokens(), [from_two, to_two]);
+        assert_ne!(to_two, from_two);
+        assert!(to_two != one.to_peer && to_two != one.from_peer);
     }
 
     #[test]

@@ -222,7 +222,7 @@ impl Link {
     fn count(&mut self, why: Refused) {
         match why {
             Refused::Tag => self.counters.tags_refused += 1,
-            Refused::Replayed => self.counters.duplicates_dropped += 1,
+            Refused::Replayed => self.counters.replays_refused += 1,
             _ => self.counters.malformed_refused += 1,
         }
     }

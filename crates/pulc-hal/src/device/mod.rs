@@ -10,8 +10,16 @@
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+pub mod fault;
+#[cfg(test)]
+mod fault_tests;
+pub mod net;
 pub mod shm;
 pub mod sim;
+pub mod tcp;
+mod tcp_streams;
+#[cfg(test)]
+mod tcp_tests;
 pub mod udp;
 mod udp_outbox;
 mod udp_paths;

@@ -10,7 +10,8 @@ use super::pinning::Pinning;
 use super::remains::Remains;
 use crate::error::shortage;
 use pulc_base::boot::{
-    self, ENV_COOKIE, ENV_JOBID, ENV_KEEPER, ENV_LOCAL_RANK, ENV_LOCAL_SIZE, ENV_NODE, ENV_RANK, ENV_SIZE,
+    self, ENV_COOKIE, ENV_JOBID, ENV_KEEPER, ENV_LOCAL_RANK, ENV_LOCAL_SIZE, ENV_NODE, ENV_RAILS, ENV_RANK, ENV_SIZE,
+    RailKind, parse_rails,
 };
 use pulc_base::{Rank, log};
 use pulc_control::{LaunchSpec, Stream};
@@ -21,7 +22,7 @@ use pulc_hal::os::{memfd, signals};
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::CString;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Names that the keeper gives to its ranks and never takes over from the caller's environment.
@@ -67,16 +68,17 @@ pub fn prepare(order: Prepare, guarded: &Guarded) -> Result<Prepared, String> {
     let listener = Listener::bind(name.as_bytes())
         .map_err(|error| format!("cannot open the attach socket: {}", shortage(&error)))?;
     let board = Board::create(order.count).map_err(|error| format!("cannot make the board: {error}"))?;
+    let kinds = rail_kinds(&order.launch.env)?;
     let mut seats = Vec::new();
     let mut addresses = Vec::new();
     for (rank, cookie) in (order.first..).zip(cookies.chunks_exact(16)) {
         let mut rails = Vec::new();
         let mut bound = Vec::new();
-        for ip in &order.rails {
+        for (ip, kind) in order.rails.iter().flat_map(|ip| kinds.iter().map(move |kind| (*ip, *kind))) {
             let failed = |error| format!("cannot bind a socket for rank {rank} at {ip}: {}", shortage(&error));
-            let socket = UdpSocket::bind((*ip, 0)).map_err(failed)?;
-            bound.push(socket.local_addr().map_err(failed)?);
-            rails.push(OwnedFd::from(socket));
+            let (address, socket) = bind_rail(ip, kind).map_err(failed)?;
+            bound.push(address);
+            rails.push(socket);
         }
         addresses.push(bound);
         let cookie = cookie.try_into().expect("chunks of 16 bytes");
@@ -87,6 +89,25 @@ pub fn prepare(order: Prepare, guarded: &Guarded) -> Result<Prepared, String> {
         .map_err(|error| format!("cannot open /dev/null: {error}"))?;
     let cgroup = Cgroup::make(&cgroup_name(order.job, order.node));
     Ok(Prepared { order, addresses, cgroup, program, name, listener, board, seats, pinning, null })
+}
+
+/// What the job's environment asks for.
+fn rail_kinds(env: &[(Vec<u8>, Vec<u8>)]) -> Result<Vec<RailKind>, String> {
+    // Of a name that comes twice the ranks see the last one.
+    match env.iter().rev().find(|(name, _)| name == ENV_RAILS.as_bytes()) {
+        Some((_, value)) => parse_rails(&String::from_utf8_lossy(value)).map_err(|why| format!("{ENV_RAILS}: {why}")),
+        None => Ok(vec![RailKind::Udp]),
+    }
+}
+
+/// A socket that the rank takes over: bound, or listening, so that nobody is refused who comes before the rank.
+fn bind_rail(ip: IpAddr, kind: RailKind) -> std::io::Result<(SocketAddr, OwnedFd)> {
+    match kind {
+        RailKind::Udp => UdpSocket::bind((ip, 0)).and_then(|socket| Ok((socket.local_addr()?, OwnedFd::from(socket)))),
+        RailKind::Tcp => {
+            TcpListener::bind((ip, 0)).and_then(|socket| Ok((socket.local_addr()?, OwnedFd::from(socket))))
+        }
+    }
 }
 
 fn no_pipe(error: rustix::io::Errno) -> String {

@@ -2,12 +2,12 @@
 //! their channels and tells who ended. The real one is `pulc keeper`; this one exists so that the handler is tested against
 //! the words of `boot`, and can say wrong ones.
 
-use pulc_base::boot::{self, Boot, BootNode, BootTask, Gone, ToKeeper, ToRank};
+use pulc_base::boot::{self, Boot, BootNode, BootTask, Gone, RailKind, ToKeeper, ToRank};
 use pulc_base::{JobId, NodeId, PROTOCOL_VERSION, Rank};
 use pulc_hal::board::Board;
 use pulc_hal::os::fdpass::{Listener, Seqpacket};
 use pulc_hal::os::memfd;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -42,6 +42,11 @@ impl Job {
         self
     }
 
+    fn rails(&self) -> Vec<RailKind> {
+        let text = self.env.iter().find(|(name, _)| *name == boot::ENV_RAILS).map_or("udp", |(_, value)| value);
+        boot::parse_rails(text).unwrap()
+    }
+
     /// Runs the job; how each rank ended.
     pub fn run(self) -> Vec<ExitStatus> {
         Keeper::start(self).wait()
@@ -52,6 +57,19 @@ impl Job {
         let scene = self.scene;
         for (rank, status) in self.run().into_iter().enumerate() {
             assert!(status.success(), "rank {rank} of {scene} ended with {status}");
+        }
+    }
+}
+
+fn bind(kind: RailKind) -> (SocketAddr, OwnedFd) {
+    match kind {
+        RailKind::Udp => {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            (socket.local_addr().unwrap(), socket.into())
+        }
+        RailKind::Tcp => {
+            let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+            (socket.local_addr().unwrap(), socket.into())
         }
     }
 }
@@ -82,15 +100,13 @@ impl Keeper {
     pub fn start(job: Job) -> Keeper {
         static JOBS: AtomicU32 = AtomicU32::new(0);
         let name = format!("pulc-test-{}-{}", std::process::id(), JOBS.fetch_add(1, Ordering::Relaxed));
-        let rails = usize::from(job.nodes.len() > 1);
+        let rails = if job.nodes.len() > 1 { job.rails() } else { Vec::new() };
         let mut places = Vec::new();
         let mut tasks = Vec::new();
         for (node, ranks) in job.nodes.iter().enumerate() {
             for local_rank in 0..*ranks {
-                let sockets: Vec<UdpSocket> = (0..rails).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
-                let addresses = sockets.iter().map(|socket| socket.local_addr().unwrap()).collect();
+                let (addresses, sockets) = rails.iter().map(|kind| bind(*kind)).unzip();
                 tasks.push(BootTask { node: node as u32, rails: addresses });
-                let sockets = sockets.into_iter().map(OwnedFd::from).collect();
                 places.push(Mutex::new(Place { connection: None, early: Vec::new(), sockets, node, local_rank }));
             }
         }

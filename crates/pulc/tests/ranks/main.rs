@@ -6,6 +6,7 @@ mod am_faults;
 mod am_scenes;
 mod keeper;
 mod lending;
+mod rails;
 mod raw;
 mod scenes;
 

@@ -1,0 +1,129 @@
+//! The devices between nodes as one, chosen by the kind of socket that the keeper hands over. Called by the handler, which
+//! need not know which one carries its links; adds nothing of its own.
+
+use super::tcp::{Tcp, Token};
+use super::udp::Udp;
+use super::{Caps, Device, Limits, Peer, SendError, Sink};
+use pulc_base::metrics::DeviceCounters;
+use rustix::net::{SocketType, sockopt};
+use std::io;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+/// A device between nodes.
+pub enum NetDevice {
+    Udp(Box<Udp>),
+    Tcp(Tcp),
+}
+
+impl NetDevice {
+    /// The device for a bound datagram socket or a listening stream socket.
+    ///
+    /// # Errors
+    /// What the system says about the socket.
+    pub fn new(socket: OwnedFd) -> io::Result<NetDevice> {
+        match sockopt::socket_type(&socket)? {
+            SocketType::STREAM => Tcp::new(TcpListener::from(socket)).map(NetDevice::Tcp),
+            _ => Udp::new(UdpSocket::from(socket)).map(|udp| NetDevice::Udp(Box::new(udp))),
+        }
+    }
+
+    /// A peer at this address; the tokens tell streams apart and mean nothing to datagrams, whose sender's address does.
+    pub fn open(&mut self, address: SocketAddr, to_peer: Token, from_peer: Token) -> Peer {
+        match self {
+            NetDevice::Udp(udp) => udp.open(address),
+            NetDevice::Tcp(tcp) => tcp.open(address, to_peer, from_peer),
+        }
+    }
+
+    /// What the kernel holds of frames that were not polled yet, as it reports it, in bytes; all peers share it.
+    pub fn receive_buffer_bytes(&self) -> usize {
+        match self {
+            NetDevice::Udp(udp) => udp.receive_buffer_bytes(),
+            NetDevice::Tcp(tcp) => tcp.receive_buffer_bytes(),
+        }
+    }
+
+    /// Sends a run of frames, see [`Udp::send_run`].
+    ///
+    /// # Errors
+    /// [`SendError::Again`] when nothing can be taken now; then nothing has been sent.
+    pub fn send_run(&mut self, to: Peer, pieces: &[&[u8]], segment: usize) -> Result<(), SendError> {
+        match self {
+            NetDevice::Udp(udp) => udp.send_run(to, pieces, segment),
+            NetDevice::Tcp(tcp) => tcp.send_run(to, pieces, segment),
+        }
+    }
+}
+
+impl Device for NetDevice {
+    fn name(&self) -> &'static str {
+        match self {
+            NetDevice::Udp(udp) => udp.name(),
+            NetDevice::Tcp(tcp) => tcp.name(),
+        }
+    }
+
+    fn caps(&self) -> Caps {
+        match self {
+            NetDevice::Udp(udp) => udp.caps(),
+            NetDevice::Tcp(tcp) => tcp.caps(),
+        }
+    }
+
+    fn limits(&self) -> Limits {
+        match self {
+            NetDevice::Udp(udp) => udp.limits(),
+            NetDevice::Tcp(tcp) => tcp.limits(),
+        }
+    }
+
+    fn send_short(&mut self, to: Peer, parts: [&[u8]; 2]) -> Result<(), SendError> {
+        match self {
+            NetDevice::Udp(udp) => udp.send_short(to, parts),
+            NetDevice::Tcp(tcp) => tcp.send_short(to, parts),
+        }
+    }
+
+    fn send_bulk(&mut self, to: Peer, parts: [&[u8]; 2]) -> Result<(), SendError> {
+        match self {
+            NetDevice::Udp(udp) => udp.send_bulk(to, parts),
+            NetDevice::Tcp(tcp) => tcp.send_bulk(to, parts),
+        }
+    }
+
+    fn flush(&mut self) {
+        match self {
+            NetDevice::Udp(udp) => udp.flush(),
+            NetDevice::Tcp(tcp) => tcp.flush(),
+        }
+    }
+
+    fn poll(&mut self, sink: &mut impl Sink, budget: usize) -> usize {
+        match self {
+            NetDevice::Udp(udp) => udp.poll(sink, budget),
+            NetDevice::Tcp(tcp) => tcp.poll(sink, budget),
+        }
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            NetDevice::Udp(udp) => udp.wait_fd(),
+            NetDevice::Tcp(tcp) => tcp.wait_fd(),
+        }
+    }
+
+    fn close_peer(&mut self, peer: Peer) {
+        match self {
+            NetDevice::Udp(udp) => udp.close_peer(peer),
+            NetDevice::Tcp(tcp) => tcp.close_peer(peer),
+        }
+    }
+
+    fn counters(&self) -> DeviceCounters {
+        match self {
+            NetDevice::Udp(udp) => udp.counters(),
+            NetDevice::Tcp(tcp) => tcp.counters(),
+        }
+    }
+}
