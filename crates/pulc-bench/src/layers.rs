@@ -50,6 +50,7 @@ const PLAN: &[(Place, &[Layer])] = &[
             Layer::Device,
             Layer::Rawdata,
             Layer::Port,
+            Layer::Am,
             Layer::Pipe,
             Layer::Unix,
             Layer::Tcp,
@@ -63,13 +64,14 @@ const PLAN: &[(Place, &[Layer])] = &[
             Layer::Device,
             Layer::Rawdata,
             Layer::Port,
+            Layer::Am,
             Layer::Pipe,
             Layer::Unix,
             Layer::Tcp,
             Layer::Udp,
         ],
     ),
-    (Place::Net, &[Layer::Device, Layer::Link, Layer::Rawdata, Layer::Port, Layer::Tcp, Layer::Udp]),
+    (Place::Net, &[Layer::Device, Layer::Link, Layer::Rawdata, Layer::Port, Layer::Am, Layer::Tcp, Layer::Udp]),
 ];
 
 pub fn run(args: &Args) -> Result<ExitCode, Error> {

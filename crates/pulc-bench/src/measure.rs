@@ -26,7 +26,7 @@ pub struct Figures {
 pub const BYTES_MIN: usize = 8;
 
 const GO_ON: u8 = 0;
-const LAST: u8 = 1;
+pub const LAST: u8 = 1;
 
 /// A clock read costs about 20 ns: shorter round trips are timed in blocks of about this long.
 const BLOCK: Nanos = Nanos(2_000);

@@ -1,6 +1,7 @@
 //! `pulc bench rank`, hidden: one rank of a measured job. Called by the drivers through `pulc run`.
 
 use crate::Error;
+use crate::am::Am;
 use crate::measure::{Channel, answer, ask};
 use crate::row::{self, Layer, Place, Row};
 use pulc::{Address, From, Match, Port, Pulc, Rank};
@@ -63,6 +64,13 @@ fn messages(layer: Layer, place: Place, budget: Nanos, sizes: &[usize], cores: &
         Layer::Port => {
             let port = pulc.open_port(NAME).map_err(port_error)?;
             measure(&pulc, &mut Ports { port, peer, address: Address::new(peer, NAME) }, layer, place, budget, sizes)
+        }
+        Layer::Am => {
+            let mut am = Am::open(&pulc, sizes.iter().copied().max().unwrap_or_default())?;
+            if pulc.rank() != Rank(0) {
+                return sizes.iter().try_for_each(|_| am.answer());
+            }
+            measure(&pulc, &mut am, layer, place, budget, sizes)
         }
         other => Err(Error::NotHere { layer: other.name(), why: "it is no interface".into() }),
     }

@@ -16,6 +16,8 @@ pub enum Layer {
     Rawdata,
     /// Ordered ports, the crate `pulc`
     Port,
+    /// Active messages, the crate `pulc`
+    Am,
     Pipe,
     Unix,
     Tcp,
@@ -54,7 +56,7 @@ pub struct Row {
 impl Layer {
     /// Whether its processes are ranks of a job, started by the launcher.
     pub fn is_of_a_job(self) -> bool {
-        matches!(self, Layer::Rawdata | Layer::Port)
+        matches!(self, Layer::Rawdata | Layer::Port | Layer::Am)
     }
 
     pub fn name(self) -> &'static str {
@@ -64,6 +66,7 @@ impl Layer {
             Layer::Link => "link",
             Layer::Rawdata => "rawdata",
             Layer::Port => "port",
+            Layer::Am => "am",
             Layer::Pipe => "pipe",
             Layer::Unix => "unix",
             Layer::Tcp => "tcp",

@@ -21,7 +21,7 @@ fn rows(text: &str) -> Vec<serde_json::Value> {
 fn layers_on_one_node_gives_every_row_with_exactly_the_agreed_fields() {
     let finished = bench(&["layers", "--quick", "--json", "--places", "core", "--bytes", "8,4k"]).expect_success();
     let rows = rows(&finished.stdout);
-    for layer in ["hardware", "device", "rawdata", "port", "pipe", "unix", "tcp", "udp"] {
+    for layer in ["hardware", "device", "rawdata", "port", "am", "pipe", "unix", "tcp", "udp"] {
         let row = rows.iter().find(|row| row["layer"] == layer && row["bytes"] == 8);
         let row = row.unwrap_or_else(|| panic!("no row of {layer}: {finished:?}"));
         assert_eq!(row["place"], "core");
@@ -39,12 +39,12 @@ fn layers_between_two_nodes_measures_device_link_and_port_over_real_daemons() {
         return skipped("layers_between_two_nodes", &why.to_string());
     }
     let arguments =
-        ["layers", "--quick", "--json", "--places", "net", "--layers", "device,link,rawdata,port", "--bytes", "8"];
+        ["layers", "--quick", "--json", "--places", "net", "--layers", "device,link,rawdata,port,am", "--bytes", "8"];
     let finished = bench(&arguments).expect_success();
     assert!(finished.stderr.contains("two network namespaces"), "{finished:?}");
     let rows = rows(&finished.stdout);
     let layers: Vec<_> = rows.iter().filter_map(|row| row["layer"].as_str()).collect();
-    assert_eq!(layers, ["device", "link", "rawdata", "port"]);
+    assert_eq!(layers, ["device", "link", "rawdata", "port", "am"]);
 }
 
 #[test]

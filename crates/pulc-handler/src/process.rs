@@ -92,9 +92,7 @@ impl Process {
             engine.wait_fds().into_iter().map(|fd| fd.try_clone_to_owned()).collect();
         let wait_fds = wait_fds.map_err(|source| Error::System { doing: "copy a descriptor", source })?;
         let bell_ring = engine.bell.as_ref().map(|bell| bell.share()).transpose()?;
-        if engine.net.is_some() {
-            life::at_exit(last_words);
-        }
+        life::at_exit(last_words);
         Ok(Process {
             wanted: AtomicU32::new(0),
             news: Mutex::new(0),

@@ -6,6 +6,7 @@ use crate::engine::{Engine, Outcome};
 use crate::error::SendFault;
 use crate::process::{Process, Shared};
 use crate::sending::{Progress, Sending};
+use crate::switch::Post;
 use crate::wire::FREE;
 use pulc_base::{Proto, Rank};
 use std::sync::Arc;
@@ -22,6 +23,13 @@ impl Engine {
     #[inline]
     pub fn try_uncounted(&mut self, dst: Rank, proto: Proto, header: &[u8], body: &[u8]) -> Result<bool, SendFault> {
         Ok(self.try_whole(dst, proto, FREE, header, body)? == Outcome::Sent)
+    }
+
+    /// Sends as much of a parcel as there is room for now; the rest leaves with later polls.
+    pub fn send_parcel(&mut self, mut parcel: Box<Parcel>) {
+        if !parcel.step(self) {
+            self.floor.outbox.posts.push_back(Post::Parcel(parcel));
+        }
     }
 }
 

@@ -224,8 +224,10 @@ impl AmTable {
             Kind::Want => self.wanted(front, outbox),
             Kind::Wanted => match self.fetching(&front, body.len()).and_then(|number| self.transfers.remove(number)) {
                 Some(mut transfer) => {
-                    if let Target::Fetching { bytes, .. } = &mut transfer.target {
-                        body.append_to(bytes);
+                    if let Target::Fetching(landing) = &mut transfer.target
+                        && let Some(place) = landing.memory().get_mut(..body.len())
+                    {
+                        body.copy_to(place);
                     }
                     self.end_parts(transfer, outbox);
                 }

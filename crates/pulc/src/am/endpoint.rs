@@ -1,14 +1,12 @@
 //! Endpoints: named places that active messages are sent to, each with a tag, a table of handlers and, if it wants long
 //! messages, a segment of memory. Public; shares its state with `table`, and with the threads that run handlers.
 
-use super::args::{Args, Fetch, Long, LongReply, Medium, MediumReply, Reply, Short, Words};
 use super::bundle::Inner;
 use super::peer::Peer;
 use super::returned::Returned;
 use super::segment::Segment;
 use super::send;
-use super::token::{Data, Landed, Offer, Source, Token};
-use super::wire::Kind;
+use super::token::{Message, Verdict};
 use super::{Bundle, TAG_ALL, TAG_NONE};
 use crate::Error;
 use pulc_base::Rank;
@@ -21,14 +19,8 @@ use std::time::Duration;
 /// Places in the table of handlers.
 pub(crate) const HANDLERS: usize = 256;
 
-type RequestFn = Box<dyn Fn(Token<'_>, &Words, Data<'_>) + Send + Sync>;
-type ReplyFn = Box<dyn Fn(Source, &Words, Data<'_>) + Send + Sync>;
-
-/// A handler of a user.
-pub(crate) enum Entry {
-    Request { kind: Kind, words: Option<usize>, run: RequestFn },
-    Reply { kind: Kind, words: Option<usize>, run: ReplyFn },
-}
+/// A handler of a user. It says why it does not take a message.
+pub(crate) type Entry = Box<dyn Fn(Message<'_>) -> Verdict + Send + Sync>;
 
 /// What the table, the threads that run handlers, and the owner of an endpoint share.
 pub(crate) struct Shared {
@@ -167,140 +159,6 @@ impl Endpoint {
 
     pub fn tag(&self) -> u64 {
         self.inner.shared.tag.load(Ordering::Relaxed)
-    }
-
-    /// Handles requests that carry arguments only.
-    ///
-    /// # Errors
-    /// [`Error::HandlerTaken`], also of the other kinds of handlers: an endpoint has one table for all.
-    pub fn on<A: Args>(
-        &self,
-        handler: Short<A>,
-        run: impl Fn(Token<'_>, A) + Send + Sync + 'static,
-    ) -> Result<(), Error> {
-        let run = move |token: Token<'_>, words: &Words, _: Data<'_>| run(token, A::from_words(words));
-        self.add_request(handler.index, Kind::Short, Some(A::COUNT), Box::new(run))
-    }
-
-    /// Handles requests with a payload, which is valid until the handler returns.
-    pub fn on_medium<A: Args>(
-        &self,
-        handler: Medium<A>,
-        run: impl Fn(Token<'_>, A, &[u8]) + Send + Sync + 'static,
-    ) -> Result<(), Error> {
-        let run = move |token: Token<'_>, words: &Words, data: Data<'_>| match data {
-            Data::Bytes(bytes) => run(token, A::from_words(words), bytes),
-            _ => run(token, A::from_words(words), &[]),
-        };
-        self.add_request(handler.index, Kind::Medium, Some(A::COUNT), Box::new(run))
-    }
-
-    /// Handles requests whose payload has landed in the segment.
-    pub fn on_long<A: Args>(
-        &self,
-        handler: Long<A>,
-        run: impl Fn(Token<'_>, A, Landed<'_>) + Send + Sync + 'static,
-    ) -> Result<(), Error> {
-        let run = move |token: Token<'_>, words: &Words, data: Data<'_>| {
-            if let Data::Landed(landed) = data {
-                run(token, A::from_words(words), landed);
-            }
-        };
-        self.add_request(handler.index, Kind::Long, Some(A::COUNT), Box::new(run))
-    }
-
-    /// Handles offers of a payload: the handler chooses where it goes, or declines.
-    pub fn on_fetch<A: Args>(
-        &self,
-        handler: Fetch<A>,
-        run: impl Fn(Offer<'_>, A) + Send + Sync + 'static,
-    ) -> Result<(), Error> {
-        let run = move |_: Token<'_>, words: &Words, data: Data<'_>| {
-            if let Data::Offer(offer) = data {
-                run(offer, A::from_words(words));
-            }
-        };
-        self.add_request(handler.index, Kind::Fetch, Some(A::COUNT), Box::new(run))
-    }
-
-    /// Handles replies that carry arguments only.
-    pub fn on_reply<A: Args>(
-        &self,
-        handler: Reply<A>,
-        run: impl Fn(Source, A) + Send + Sync + 'static,
-    ) -> Result<(), Error> {
-        let run = move |from: Source, words: &Words, _: Data<'_>| run(from, A::from_words(words));
-        self.add_reply(handler.index, Kind::ReplyShort, Some(A::COUNT), Box::new(run))
-    }
-
-    /// Handles replies with a payload, which is valid until the handler returns.
-    pub fn on_reply_medium<A: Args>(
-        &self,
-        handler: MediumReply<A>,
-        run: impl Fn(Source, A, &[u8]) + Send + Sync + 'static,
-    ) -> Result<(), Error> {
-        let run = move |from: Source, words: &Words, data: Data<'_>| match data {
-            Data::Bytes(bytes) => run(from, A::from_words(words), bytes),
-            _ => run(from, A::from_words(words), &[]),
-        };
-        self.add_reply(handler.index, Kind::ReplyMedium, Some(A::COUNT), Box::new(run))
-    }
-
-    /// Handles replies whose payload has landed in the segment.
-    pub fn on_reply_long<A: Args>(
-        &self,
-        handler: LongReply<A>,
-        run: impl Fn(Source, A, Landed<'_>) + Send + Sync + 'static,
-    ) -> Result<(), Error> {
-        let run = move |from: Source, words: &Words, data: Data<'_>| {
-            if let Data::Landed(landed) = data {
-                run(from, A::from_words(words), landed);
-            }
-        };
-        self.add_reply(handler.index, Kind::ReplyLong, Some(A::COUNT), Box::new(run))
-    }
-
-    /// Handles what comes back: requests that were not delivered, and replies whose requester is gone. Without such a handler
-    /// they are logged. Runs like any handler, in the thread that polls.
-    ///
-    /// # Errors
-    /// [`Error::HandlerTaken`] when there is one.
-    pub fn on_error(&self, run: impl Fn(Returned) + Send + Sync + 'static) -> Result<(), Error> {
-        let place = &self.inner.shared.on_error;
-        place.set(Box::new(run)).map_err(|_| Error::HandlerTaken { name: self.name().to_owned(), index: None })
-    }
-
-    /// A handler of requests of one kind that takes any number of words.
-    pub fn on_request_words(
-        &self,
-        handler: u8,
-        kind: super::Opcode,
-        run: impl Fn(Token<'_>, &Words, Data<'_>) + Send + Sync + 'static,
-    ) -> Result<(), Error> {
-        self.add_request(handler, kind.kind(), None, Box::new(run))
-    }
-
-    /// A handler of replies of one kind that takes any number of words.
-    pub fn on_reply_words(
-        &self,
-        handler: u8,
-        kind: super::Opcode,
-        run: impl Fn(Source, &Words, Data<'_>) + Send + Sync + 'static,
-    ) -> Result<(), Error> {
-        self.add_reply(handler, kind.kind(), None, Box::new(run))
-    }
-
-    fn add_request(&self, index: u8, kind: Kind, words: Option<usize>, run: RequestFn) -> Result<(), Error> {
-        self.add(index, Entry::Request { kind, words, run })
-    }
-
-    fn add_reply(&self, index: u8, kind: Kind, words: Option<usize>, run: ReplyFn) -> Result<(), Error> {
-        self.add(index, Entry::Reply { kind, words, run })
-    }
-
-    fn add(&self, index: u8, entry: Entry) -> Result<(), Error> {
-        let place = &self.inner.shared.handlers[usize::from(index)];
-        place.set(entry).map_err(|_| Error::HandlerTaken { name: self.name().to_owned(), index: Some(index) })
     }
 
     /// Gives the endpoint memory that long messages land in; what it had before is dropped.

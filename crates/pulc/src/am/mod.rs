@@ -40,6 +40,7 @@ mod bundle;
 mod channels;
 mod endpoint;
 mod event;
+mod handlers;
 mod mapping;
 mod parts;
 mod peer;
@@ -65,7 +66,7 @@ pub use returned::{Opcode, Returned, Status};
 pub use serve::Server;
 pub use table::Tally;
 pub use telling::Telling;
-pub use token::{Data, Landed, Offer, Source, Then, Token};
+pub use token::{Data, Landed, Message, Offer, Source, Token};
 
 use pulc_base::clock::Nanos;
 

@@ -35,7 +35,7 @@ impl AmTable {
         let is_it = transfer.id.src == front.src
             && transfer.header.channel == front.header.channel
             && transfer.header.slot == front.header.slot
-            && matches!(transfer.target, Target::Fetching { .. })
+            && matches!(transfer.target, Target::Fetching(_))
             && transfer.total == total
             && transfer.arrived == 0;
         is_it.then_some(number)
@@ -98,10 +98,8 @@ impl AmTable {
             }
             Target::Segment { failed: true, .. } => Err(Status::NoRoom),
             Target::Segment { .. } => Ok(Payload::Landed { offset: header.offset as usize, len: total }),
-            Target::Fetching { bytes, then, .. } => {
-                // It took the slot when it was offered: it is a request whose handler goes on now.
-                return self.requested(id.src, header, words, Payload::Fetched { bytes, then });
-            }
+            // It took the slot when it was offered: it is a request whose handler goes on now.
+            Target::Fetching(landing) => return self.requested(id.src, header, words, Payload::Fetched(landing)),
         };
         match (header.kind, payload) {
             (Kind::Medium | Kind::Long, Ok(payload)) => self.requested(id.src, header, words, payload),
@@ -119,7 +117,13 @@ impl AmTable {
         }
         transfer.arrived += body.len();
         match &mut transfer.target {
-            Target::Bytes(bytes) | Target::Fetching { bytes, .. } => body.append_to(bytes),
+            Target::Bytes(bytes) => body.append_to(bytes),
+            // Its owner's memory may be shorter than it was: then nothing is written.
+            Target::Fetching(landing) => {
+                if let Some(place) = landing.memory().get_mut(at..at + body.len()) {
+                    body.copy_to(place);
+                }
+            }
             Target::Segment { endpoint, failed } if !*failed => {
                 let (endpoint, offset) = (*endpoint, transfer.header.offset as usize + at);
                 if !self.place(endpoint, offset, body)

@@ -2,11 +2,11 @@
 //! nothing locked and nothing half done: its request goes back to the sender, then the panic goes on.
 
 use super::bundle::Inner;
-use super::endpoint::{Entry, Shared};
+use super::endpoint::Shared;
 use super::returned::{Opcode, Returned, Status};
 use super::send;
 use super::table::{Arrival, Payload};
-use super::token::{Answer, Call, Data, Landed, Offer, Source, Token, Verdict};
+use super::token::{Answer, Call, Data, Landed, Message, Offer, Source, Token, Verdict};
 use super::wire::{Header, Kind};
 use pulc_handler::Shared as Locked;
 use std::cell::Cell;
@@ -138,9 +138,9 @@ fn handle(inner: &Inner, arrival: &Arrival, payload: &mut Option<Payload>, answe
             returned(shared, arrival, *status);
             return Ok(());
         }
-        Some(Payload::Fetched { .. }) => {
-            if let Some(Payload::Fetched { bytes, then }) = payload.take() {
-                then(Token { call: &call }, bytes);
+        Some(Payload::Fetched(_)) => {
+            if let Some(Payload::Fetched(fetched)) = payload.take() {
+                fetched.there(Token { call: &call });
             }
             *answer = call.answer.into_inner();
             return Ok(());
@@ -156,30 +156,23 @@ fn handle(inner: &Inner, arrival: &Arrival, payload: &mut Option<Payload>, answe
     if shared.closed.load(Ordering::Relaxed) {
         return Err(Status::BadEndpoint);
     }
-    let counts = |words: &Option<usize>| words.is_none_or(|words| words == arrival.words.all().len());
-    match shared.handlers[usize::from(arrival.handler)].get() {
-        Some(Entry::Request { kind, words, run }) if *kind == arrival.kind => {
-            if !counts(words) {
-                return Err(Status::BadArguments);
-            }
-            run(Token { call: &call }, &arrival.words, data);
-            *answer = call.answer.into_inner();
-            Ok(())
-        }
-        Some(Entry::Reply { kind, words, run }) if *kind == arrival.kind => {
-            if !counts(words) {
-                returned(shared, arrival, Status::BadArguments);
-                return Ok(());
-            }
-            run(Source { rank: arrival.src }, &arrival.words, data);
-            Ok(())
-        }
-        _ if is_reply(arrival.kind) => {
-            returned(shared, arrival, Status::BadHandler);
-            Ok(())
-        }
-        _ => Err(Status::BadHandler),
+    let is_answer = is_reply(arrival.kind);
+    let verdict = match shared.handlers[usize::from(arrival.handler)].get() {
+        Some(run) => run(Message {
+            opcode: Opcode::of(arrival.kind),
+            source: Source { rank: arrival.src },
+            token: (!is_answer).then_some(Token { call: &call }),
+            words: &arrival.words,
+            data,
+        }),
+        None => Err(Status::BadHandler),
+    };
+    if let (true, Err(why)) = (is_answer, verdict) {
+        returned(shared, arrival, why);
+        return Ok(());
     }
+    *answer = call.answer.into_inner();
+    verdict
 }
 
 fn is_reply(kind: Kind) -> bool {

@@ -81,7 +81,7 @@ pub(crate) fn now(
                 let (rest, len) = rest_of(&more, front.kind.words_inline());
                 parcel = parcel.after(front.front(more.all()).bytes(), &rest[..len]);
             }
-            outbox(engine).send(Box::new(parcel));
+            engine.send_parcel(Box::new(parcel));
             Ok(())
         }
     }
@@ -142,7 +142,7 @@ pub(crate) fn try_body(engine: &mut Engine, dst: Rank, front: &[u8], body: &[u8]
 }
 
 pub(crate) fn parcel(engine: &mut Engine, dst: Rank, front: &[u8], body: Bytes) {
-    outbox(engine).send(Box::new(Parcel::new(dst, Proto::AM, front, body)));
+    engine.send_parcel(Box::new(Parcel::new(dst, Proto::AM, front, body)));
 }
 
 fn whole_or_parcel(engine: &mut Engine, dst: Rank, front: &[u8], body: &[u8]) -> Result<(), SendFault> {

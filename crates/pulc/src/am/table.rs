@@ -8,7 +8,7 @@ use super::endpoint::Shared;
 use super::places::Places;
 use super::returned::Status;
 use super::segment::Segment;
-use super::token::Then;
+use super::token::Landing;
 use super::wire::{Header, Kind};
 use crate::spare::Spare;
 use pulc_base::{Proto, Rank};
@@ -110,10 +110,7 @@ pub(crate) enum Payload {
     Offer {
         len: u64,
     },
-    Fetched {
-        bytes: Vec<u8>,
-        then: Then,
-    },
+    Fetched(Box<dyn Landing>),
     Returned(Status),
 }
 
@@ -130,7 +127,7 @@ pub(crate) struct Transfer {
 pub(crate) enum Target {
     Bytes(Vec<u8>),
     Segment { endpoint: u32, failed: bool },
-    Fetching { bytes: Vec<u8>, then: Then },
+    Fetching(Box<dyn Landing>),
 }
 
 impl AmTable {

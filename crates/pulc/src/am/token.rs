@@ -4,18 +4,15 @@
 use super::args::{Args, LongReply, MediumReply, Reply, Words};
 use super::endpoint::Shared;
 use super::peer::Bytes;
-use super::returned::Status;
+use super::returned::{Opcode, Status};
 use super::send::{self, Payload};
-use super::table::{AmTable, Arrival, Target, Transfer, header};
+use super::table::{Arrival, Target, Transfer, header};
 use super::wire::{Header, Kind};
 use crate::Error;
 use pulc_base::{Proto, Rank};
 use pulc_handler::{Process, TransferId};
 use std::cell::Cell;
 use std::sync::Arc;
-
-/// What goes on when a fetched payload is there.
-pub type Then = Box<dyn FnOnce(Token<'_>, Vec<u8>) + Send>;
 
 /// How a request is answered.
 pub(crate) enum Answer {
@@ -198,52 +195,74 @@ impl Offer<'_> {
         Source { rank: self.call.request.src }
     }
 
-    /// Fetches the payload behind what is in `buffer`; `then` is called like a handler when it is there, with the token that
+    /// Fetches the payload to the front of `memory`; `then` is called like a handler when it is there, with the token that
     /// answers the request.
     ///
     /// # Errors
-    /// [`Error::NoMemory`]; then the offer is declined.
-    pub fn fetch(
+    /// [`Error::BufferTooSmall`]; then the offer is declined.
+    pub fn fetch<M: AsMut<[u8]> + Send + 'static>(
         self,
-        mut buffer: Vec<u8>,
-        then: impl FnOnce(Token<'_>, Vec<u8>) + Send + 'static,
+        mut memory: M,
+        then: impl FnOnce(Token<'_>, M) + Send + 'static,
     ) -> Result<(), Error> {
         let (call, request) = (self.call, self.call.request);
-        let total = usize::try_from(self.len).unwrap_or(usize::MAX);
-        if buffer.try_reserve_exact(total).is_err() {
-            return Err(crate::error::no_memory(total));
+        let (len, total) = (memory.as_mut().len(), usize::try_from(self.len).unwrap_or(usize::MAX));
+        if len < total {
+            return Err(Error::BufferTooSmall { needed: total, len });
         }
-        let mut guard = call.process.lock();
-        let table = send::table(&mut guard.engine);
-        let Some(number) = table.transfers.add(|_| self.transfer(buffer, total, Box::new(then))) else {
-            return Err(crate::error::no_memory(total));
-        };
-        let front = Header { words: 1, slot: request.slot, ..header(Kind::Want, request.reply_to) };
-        let front = front.front(&[u64::from(number)]);
-        if let Some((_, outbox)) = guard.engine.handler_and_outbox::<AmTable>(Proto::AM) {
-            outbox.post(request.src, Proto::AM, front.bytes(), &[]);
-        }
-        call.process.announce(&guard);
-        call.answer.set(Answer::Fetched);
-        Ok(())
-    }
-
-    fn transfer(&self, bytes: Vec<u8>, total: usize, then: Then) -> Transfer {
-        let request = self.call.request;
-        let words = request.words;
+        let target = Target::Fetching(Box::new(Fetched { memory, then }));
         let header = Header {
-            words: words.all().len() as u8,
+            words: request.words.all().len() as u8,
             handler: request.handler,
             slot: request.slot,
             tell: request.tell,
             ..header(Kind::Fetch, request.channel)
         };
-        let target = Target::Fetching { bytes, then };
-        Transfer { id: TransferId { src: request.src, id: 0 }, header, words, target, arrived: 0, total }
+        let id = TransferId { src: request.src, id: 0 };
+        let transfer = Transfer { id, header, words: request.words, target, arrived: 0, total };
+        let mut guard = call.process.lock();
+        let number = send::table(&mut guard.engine).transfers.add(|_| transfer);
+        let number = number.ok_or_else(|| crate::error::no_memory(total))?;
+        let front = Header { words: 1, slot: request.slot, ..super::table::header(Kind::Want, request.reply_to) };
+        send::outbox(&mut guard.engine).post(request.src, Proto::AM, front.front(&[u64::from(number)]).bytes(), &[]);
+        call.process.announce(&guard);
+        call.answer.set(Answer::Fetched);
+        Ok(())
     }
 }
 
-/// What a handler is given beside its arguments, where handlers are not typed.
+/// Where a fetched payload goes, and what goes on when it is there.
+pub(crate) trait Landing: Send {
+    fn memory(&mut self) -> &mut [u8];
+    fn there(self: Box<Self>, token: Token<'_>);
+}
+
+struct Fetched<M, F> {
+    memory: M,
+    then: F,
+}
+
+impl<M: AsMut<[u8]> + Send, F: FnOnce(Token<'_>, M) + Send> Landing for Fetched<M, F> {
+    fn memory(&mut self) -> &mut [u8] {
+        self.memory.as_mut()
+    }
+
+    fn there(self: Box<Self>, token: Token<'_>) {
+        (self.then)(token, self.memory);
+    }
+}
+
+/// What a handler that is not typed is given.
+pub struct Message<'a> {
+    pub opcode: Opcode,
+    pub source: Source,
+    /// Of requests only.
+    pub token: Option<Token<'a>>,
+    pub words: &'a Words,
+    pub data: Data<'a>,
+}
+
+/// What comes with the arguments.
 pub enum Data<'a> {
     None,
     Bytes(&'a [u8]),

@@ -213,7 +213,7 @@ impl Stage {
                 take.fetch_add(1, Ordering::Relaxed);
                 token.reply(PONG, (seed, len));
             };
-            offer.fetch(Vec::new(), then).unwrap();
+            offer.fetch(vec![0; len as usize], then).unwrap();
         };
         self.endpoint.on_fetch(TAKE, on_take).unwrap();
         let done = Arc::clone(&echoed);
