@@ -79,3 +79,9 @@ fn several_threads_ask_and_a_helper_thread_answers_while_the_program_computes() 
     Job::on_one_node("am_served", 2).succeeds();
     Job::on_nodes("am_served", &[1, 1]).succeeds();
 }
+
+#[test]
+fn a_rank_that_ends_still_sends_the_reply_it_owes() {
+    Job::on_one_node("am_last_reply", 2).succeeds();
+    Job::on_nodes("am_last_reply", &[1, 1]).succeeds();
+}

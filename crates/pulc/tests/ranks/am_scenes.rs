@@ -4,6 +4,7 @@ use pulc::am::{
     Bundle, Endpoint, Fetch, Group, Long, LongReply, MEDIUM_MAX, Medium, MediumReply, Mode, Peer, Reply, Short,
 };
 use pulc::{Error, Pulc, Rank};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -28,7 +29,7 @@ pub fn play(scene: &str) {
     let endpoint = bundle.endpoint("main", TAG).unwrap();
     let hellos = Arc::new(AtomicU64::new(0));
     endpoint.on(HELLO, count(&hellos)).unwrap();
-    let stage = Stage { me: pulc.rank(), size: pulc.size(), pulc, bundle, endpoint, hellos };
+    let stage = Stage { me: pulc.rank(), size: pulc.size(), pulc, bundle, endpoint, hellos, parts: Cell::new(0) };
     match scene {
         "ping" => stage.ping(),
         "ring" => stage.ring(),
@@ -38,6 +39,7 @@ pub fn play(scene: &str) {
         "killed" => stage.killed(),
         "storm" => stage.storm(),
         "returned" => stage.returned(),
+        "last_reply" => stage.last_reply(),
         "served" => stage.served(),
         other => panic!("no scene {other}"),
     }
@@ -66,6 +68,7 @@ pub struct Stage {
     pub bundle: Bundle,
     pub endpoint: Endpoint,
     pub hellos: Arc<AtomicU64>,
+    parts: Cell<u64>,
 }
 
 impl Stage {
@@ -77,13 +80,14 @@ impl Stage {
         self.peer(1 - self.me.0, credits)
     }
 
-    /// Everyone has come this far, and all that was asked has been answered. Once in a scene, as its last act.
+    /// Everyone has come this far, and all that was asked before has been answered.
     pub fn part(&self) {
         for rank in (0..self.size).filter(|rank| *rank != self.me.0) {
             self.peer(rank, 1).request(&self.bundle, HELLO, ()).unwrap();
         }
-        let all = u64::from(self.size - 1);
-        self.bundle.wait_until(HANG, || self.hellos.load(Ordering::Relaxed) == all).unwrap();
+        self.parts.set(self.parts.get() + 1);
+        let all = self.parts.get() * u64::from(self.size - 1);
+        self.bundle.wait_until(HANG, || self.hellos.load(Ordering::Relaxed) >= all).unwrap();
         // The others may still wait for our last answers.
         while self.bundle.poll().unwrap() > 0 {}
     }
