@@ -16,3 +16,4 @@ pub mod proctree;
 pub mod registry;
 pub mod signals;
 pub mod tcp;
+pub mod topology;
