@@ -141,6 +141,26 @@ int pulc_raw_landed(pulc_channel *channel, int64_t timeout_us, pulc_landed *land
 /* Waits until one of `count` channels has a message, a posted buffer that is done, or a dead end; `*index` says which. */
 int pulc_raw_select(pulc_channel *const *channels, size_t count, int64_t timeout_us, size_t *index);
 
+/* Memory that processes of this job on this node may read and nobody else may write: a long message out of it, whatever sends it,
+ * is copied once, by its receiver, and the call that sends it returns when that is done. A fork's child must not touch it. */
+int pulc_alloc(size_t bytes, void **memory);
+int pulc_free(void *memory);
+
+/* Loans: memory that is filled, sent without a copy, whatever its length, and read by its receiver until the view is dropped.
+ * Between nodes the bytes travel as an ordinary message. A sent or dropped loan is the caller's no more, also after an error. */
+typedef struct pulc_loan pulc_loan;
+typedef struct pulc_view pulc_view;
+int pulc_raw_loan(pulc_channel *channel, size_t bytes, pulc_loan **loan, void **data);
+int pulc_raw_send_loan(pulc_channel *channel, pulc_loan *loan, int64_t timeout_us);
+int pulc_loan_drop(pulc_loan *loan);
+
+/* Receives the next message where it lies. What lies in the sender's memory the sender can still change: copy what must not
+ * change under your hands. pulc_view_data is NULL for what is no view. */
+int pulc_raw_recv_view(pulc_channel *channel, int64_t timeout_us, pulc_view **view, size_t *len);
+int pulc_view_copy(const pulc_view *view, size_t offset, void *buffer, size_t bytes);
+const volatile void *pulc_view_data(const pulc_view *view);
+int pulc_view_drop(pulc_view *view);
+
 /* Fills at most `max` entries, one per device; `*count` is how many devices there are. */
 int pulc_device_counters(pulc_counters *counters, size_t max, size_t *count);
 

@@ -2,13 +2,14 @@
 
 mod guard;
 mod machine;
+mod memory;
 mod ports;
 mod raw;
 mod table;
 
 use guard::Failed;
 use std::ffi::{c_char, c_int, c_void};
-use table::{AddressHandle, CCounters, CEnvelope, CLanded, ChannelHandle, PortHandle, Table};
+use table::{AddressHandle, CCounters, CEnvelope, CLanded, ChannelHandle, LoanHandle, PortHandle, Table, ViewHandle};
 
 /// Calls through the table of this process's engine.
 #[inline(always)]
@@ -178,6 +179,61 @@ pub extern "C" fn pulc_raw_select(
     index: *mut usize,
 ) -> c_int {
     through(|table| (table.raw_select)(channels, count, timeout_us, index))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_alloc(bytes: usize, memory: *mut *mut c_void) -> c_int {
+    through(|table| (table.alloc)(bytes, memory))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_free(memory: *mut c_void) -> c_int {
+    through(|table| (table.free)(memory))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_raw_loan(
+    channel: *mut ChannelHandle,
+    bytes: usize,
+    loan: *mut *mut LoanHandle,
+    data: *mut *mut c_void,
+) -> c_int {
+    through(|table| (table.raw_loan)(channel, bytes, loan, data))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_raw_send_loan(channel: *mut ChannelHandle, loan: *mut LoanHandle, timeout_us: i64) -> c_int {
+    through(|table| (table.raw_send_loan)(channel, loan, timeout_us))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_loan_drop(loan: *mut LoanHandle) -> c_int {
+    through(|table| (table.loan_drop)(loan))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_raw_recv_view(
+    channel: *mut ChannelHandle,
+    timeout_us: i64,
+    view: *mut *mut ViewHandle,
+    len: *mut usize,
+) -> c_int {
+    through(|table| (table.raw_recv_view)(channel, timeout_us, view, len))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_view_copy(view: *const ViewHandle, offset: usize, buffer: *mut c_void, bytes: usize) -> c_int {
+    through(|table| (table.view_copy)(view, offset, buffer, bytes))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_view_data(view: *const ViewHandle) -> *const c_void {
+    table::in_use().map_or(std::ptr::null(), |table| (table.view_data)(view))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_view_drop(view: *mut ViewHandle) -> c_int {
+    through(|table| (table.view_drop)(view))
 }
 
 #[unsafe(no_mangle)]

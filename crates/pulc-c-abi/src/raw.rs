@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 #[inline]
-fn channel_of<'a>(channel: *mut ChannelHandle) -> Result<&'a Channel, Failed> {
+pub fn channel_of<'a>(channel: *mut ChannelHandle) -> Result<&'a Channel, Failed> {
     // SAFETY: null, or made by `open` of this table and not closed yet, as the caller promises.
     unsafe { channel.cast::<Channel>().as_ref() }.ok_or_else(|| Failed::null("channel"))
 }

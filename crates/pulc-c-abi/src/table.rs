@@ -2,7 +2,7 @@
 //! It is the binary interface between copies of different builds: entries are only ever added at the end.
 
 use crate::guard::{self, Failed};
-use crate::{machine, ports, raw};
+use crate::{machine, memory, ports, raw};
 use pulc_hal::os::registry::{self, Announced};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -16,6 +16,8 @@ pub const ABI_VERSION: u32 = 0x0001;
 pub type PortHandle = c_void;
 pub type AddressHandle = c_void;
 pub type ChannelHandle = c_void;
+pub type LoanHandle = c_void;
+pub type ViewHandle = c_void;
 
 /// As in `pulc.h`.
 #[repr(C)]
@@ -82,6 +84,15 @@ pub struct Table {
     pub raw_post: extern "C" fn(*mut ChannelHandle, *mut c_void, usize, u64) -> c_int,
     pub raw_landed: extern "C" fn(*mut ChannelHandle, i64, *mut CLanded) -> c_int,
     pub raw_select: extern "C" fn(*const *mut ChannelHandle, usize, i64, *mut usize) -> c_int,
+    pub alloc: extern "C" fn(usize, *mut *mut c_void) -> c_int,
+    pub free: extern "C" fn(*mut c_void) -> c_int,
+    pub raw_loan: extern "C" fn(*mut ChannelHandle, usize, *mut *mut LoanHandle, *mut *mut c_void) -> c_int,
+    pub raw_send_loan: extern "C" fn(*mut ChannelHandle, *mut LoanHandle, i64) -> c_int,
+    pub loan_drop: extern "C" fn(*mut LoanHandle) -> c_int,
+    pub raw_recv_view: extern "C" fn(*mut ChannelHandle, i64, *mut *mut ViewHandle, *mut usize) -> c_int,
+    pub view_copy: extern "C" fn(*const ViewHandle, usize, *mut c_void, usize) -> c_int,
+    pub view_data: extern "C" fn(*const ViewHandle) -> *const c_void,
+    pub view_drop: extern "C" fn(*mut ViewHandle) -> c_int,
 }
 
 static OWN: Table = Table {
@@ -114,6 +125,15 @@ static OWN: Table = Table {
     raw_post: raw::post,
     raw_landed: raw::landed,
     raw_select: raw::select,
+    alloc: memory::alloc,
+    free: memory::free,
+    raw_loan: memory::loan,
+    raw_send_loan: memory::send_loan,
+    loan_drop: memory::drop_loan,
+    raw_recv_view: memory::recv_view,
+    view_copy: memory::view_copy,
+    view_data: memory::view_data,
+    view_drop: memory::view_drop,
 };
 
 static IN_USE: AtomicPtr<Table> = AtomicPtr::new(std::ptr::null_mut());

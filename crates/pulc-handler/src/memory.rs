@@ -43,3 +43,17 @@ pub fn alloc(len: usize) -> Result<Option<Block>, Error> {
     }
     Ok(arena.alloc(len))
 }
+
+/// As [`alloc`]: memory that is given back by its address.
+pub fn alloc_address(len: usize) -> Result<Option<*mut u8>, Error> {
+    let arena = arena()?;
+    if life::is_fork_child() {
+        return Err(Error::ForkedMemory);
+    }
+    Ok(arena.alloc_address(len, 64))
+}
+
+/// Gives back what [`alloc_address`] gave out; false when nothing begins there.
+pub fn free_address(address: *mut u8) -> bool {
+    known().is_some_and(|arena| arena.free_address(address as usize))
+}

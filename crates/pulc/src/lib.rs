@@ -19,6 +19,6 @@ mod waiting;
 pub use address::{Address, From, Match};
 pub use error::Error;
 pub use machine::{Counters, Node, Pulc, Task};
-pub use memory::{Block, alloc};
+pub use memory::{Block, alloc, alloc_address, free_address};
 pub use port::{Envelope, Mode, Port, select};
 pub use pulc_base::{JobId, NodeId, NodeIndex, Rank};

@@ -18,3 +18,13 @@ pub fn alloc(len: usize) -> Result<Block, Error> {
 pub(crate) fn full(len: usize) -> Error {
     Error::NoMemory(format!("{len} bytes find no room in the memory that job-mates read; raise PULC_ARENA_BYTES"))
 }
+
+/// As [`alloc`] for callers of other languages: the address of memory that [`free_address`] takes back.
+pub fn alloc_address(len: usize) -> Result<*mut u8, Error> {
+    memory::alloc_address(len)?.ok_or_else(|| full(len))
+}
+
+/// Gives back what [`alloc_address`] gave out; false when nothing begins there.
+pub fn free_address(address: *mut u8) -> bool {
+    memory::free_address(address)
+}

@@ -2,7 +2,7 @@
 
 use super::kept::Kept;
 use super::state::{Coming, PostState};
-use super::table::{RawTable, is_of};
+use super::table::{RawTable, is_of, place_of_ticket};
 use pulc_handler::{Begin, Body, Fate, Hand, Outbox, TransferId};
 
 /// Where the parts of a message go.
@@ -140,11 +140,19 @@ impl RawTable {
     }
 
     /// All parts have come.
-    pub(super) fn end_parts(&mut self, number: u64) -> Fate {
+    pub(super) fn end_parts(&mut self, number: u64, hand: &mut Hand<'_>) -> Fate {
         match self.goals.get_mut(number as usize).and_then(Option::take) {
             Some(Goal::Blocked(ticket)) => {
                 if let Some(coming) = self.coming_of(ticket) {
                     coming.done = true;
+                    // Its owner polls: it goes no further, so that the next message finds its next receive.
+                    if let Some(buffer) = hand.buffer_of(ticket) {
+                        coming.fetch(buffer);
+                        let total = coming.total;
+                        let place = place_of_ticket(ticket);
+                        self.end_coming(place, ticket);
+                        hand.landed = Some((self.state(place).peer, 0, total));
+                    }
                 }
                 Fate::Done
             }

@@ -21,10 +21,12 @@ pub(super) fn receive(
 ) -> Result<Option<usize>, Error> {
     process.check_fork()?;
     let mut guard = process.lock();
-    let ticket = table(&mut guard.engine).ticket(place);
+    let table_now = table(&mut guard.engine);
+    let ticket = table_now.ticket(place);
+    let nothing_kept = table_now.state(place).kept.is_empty();
     let mut hand = Hand::new(ticket, buffer);
     let one = Receive { place, peer, ticket };
-    if let Some(result) = one.look(&mut guard.engine, &mut hand) {
+    if !nothing_kept && let Some(result) = one.look(&mut guard.engine, &mut hand) {
         return result.map(Some);
     }
     let deadline = match patience {

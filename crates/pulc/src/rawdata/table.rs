@@ -288,6 +288,11 @@ impl RawTable {
     }
 }
 
+/// The channel of a blocked receive.
+pub(super) fn place_of_ticket(ticket: u64) -> u32 {
+    (ticket & PLACE_MASK) as u32
+}
+
 /// Whether this thread waits at that channel.
 #[inline]
 pub(super) fn is_of(hand: &Hand<'_>, place: u32) -> bool {
@@ -356,8 +361,8 @@ impl ReceiveHandler for RawTable {
         self.take_part(number, body, here.hand);
     }
 
-    fn end(&mut self, number: u64, _here: &mut Here<'_, '_>) -> Fate {
-        self.end_parts(number)
+    fn end(&mut self, number: u64, here: &mut Here<'_, '_>) -> Fate {
+        self.end_parts(number, here.hand)
     }
 
     fn withdrawn(&mut self, number: u64, here: &mut Here<'_, '_>) {
