@@ -1,5 +1,16 @@
 //! The parameter table: every limit and threshold is one row with name, default, unit and meaning; `pulc info` prints it
-//! with the source of each value. A parameter is set by the environment variable `PULC_` + upper-case name.
+//! with the source of each value. A parameter is set by the environment variable `PULC_` + upper-case name; some have been
+//! measured on this machine (`pulc_hal::calibration`), which counts where the environment says nothing.
+
+use std::sync::OnceLock;
+
+/// What was measured, by name of the parameter.
+static CALIBRATED: OnceLock<Vec<(String, u64)>> = OnceLock::new();
+
+/// Says what was measured on this machine. Only the first call counts; later reads obey it.
+pub fn set_calibrated(values: Vec<(String, u64)>) {
+    let _ = CALIBRATED.set(values);
+}
 
 /// One row. Declared as a `static` beside the code that obeys it and listed in its crate's `PARAMS`.
 pub struct Param {
@@ -16,6 +27,8 @@ pub struct Param {
 pub enum Source {
     Default,
     Environment,
+    /// Measured on this machine.
+    Calibration,
 }
 
 /// A value in use.
@@ -34,7 +47,7 @@ impl Param {
     /// The value in force: the environment's if it parses and lies within the limits (a warning is logged otherwise), else
     /// the default. Reads the environment: call at start-up and keep the result.
     pub fn read(&self) -> Value {
-        let default = Value { value: self.default, source: Source::Default };
+        let default = self.unasked();
         let Ok(text) = std::env::var(self.variable()) else { return default };
         match parse(&text) {
             Some(value) if (self.min..=self.max).contains(&value) => Value { value, source: Source::Environment },
@@ -46,10 +59,23 @@ impl Param {
                     self.variable(),
                     self.min,
                     self.max,
-                    self.default
+                    default.value
                 );
                 default
             }
+        }
+    }
+}
+
+impl Param {
+    /// The value that counts while the environment says nothing.
+    fn unasked(&self) -> Value {
+        let measured = CALIBRATED.get().and_then(|values| values.iter().find(|(name, _)| name == self.name));
+        match measured {
+            Some((_, value)) if (self.min..=self.max).contains(value) => {
+                Value { value: *value, source: Source::Calibration }
+            }
+            _ => Value { value: self.default, source: Source::Default },
         }
     }
 }
@@ -74,6 +100,15 @@ fn parse(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_measured_counts_within_the_limits_and_where_the_environment_is_silent() {
+        static MEASURED: Param = Param { name: "test_measured", default: 5, min: 1, max: 10, text: "" };
+        static BEYOND: Param = Param { name: "test_beyond", default: 5, min: 1, max: 10, text: "" };
+        set_calibrated(vec![("test_measured".into(), 7), ("test_beyond".into(), 11)]);
+        assert_eq!(MEASURED.read(), Value { value: 7, source: Source::Calibration });
+        assert_eq!(BEYOND.read(), Value { value: 5, source: Source::Default });
+    }
 
     #[test]
     fn suffixes_are_binary_and_overflow_is_refused() {

@@ -45,6 +45,7 @@ enum What {
 
 /// Runs one benchmark.
 pub fn run(args: &Args) -> Result<ExitCode, Error> {
+    pulc_hal::calibration::load();
     match &args.what {
         What::Layers(args) => layers::run(args),
         What::Start(args) => start::run(args),

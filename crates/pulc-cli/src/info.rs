@@ -3,6 +3,7 @@
 use pulc_base::param::{Param, Source};
 use pulc_control::Client;
 use pulc_control::place::Place;
+use pulc_hal::calibration;
 use pulc_hal::os::cpu;
 use std::process::ExitCode;
 
@@ -11,6 +12,9 @@ pub struct Args {
     /// One JSON object per parameter
     #[arg(long)]
     json: bool,
+    /// Measure this machine's thresholds again first
+    #[arg(long)]
+    measure: bool,
 }
 
 /// The tables of all floors, from the ground up.
@@ -27,6 +31,12 @@ fn tables() -> [(&'static str, &'static [&'static Param]); 7] {
 }
 
 pub fn run(args: &Args) -> ExitCode {
+    if args.measure {
+        // A file of earlier makes no difference: what was just measured is what counts.
+        pulc_base::param::set_calibrated(calibration::measure_again());
+    } else {
+        calibration::load();
+    }
     if args.json {
         parameters(|floor, param, value, source| {
             println!(
@@ -48,6 +58,11 @@ pub fn run(args: &Args) -> ExitCode {
         Err(error) => print!("cores unknown ({error})"),
     }
     println!(", L2 {} KiB, L3 {} KiB", caches.l2_bytes >> 10, caches.l3_bytes >> 10);
+    match calibration::file_and_state() {
+        Some((path, true)) => println!("calibration in {}", path.display()),
+        Some((path, false)) => println!("not calibrated yet; `pulc run` will do it, into {}", path.display()),
+        None => println!("no calibration: no cache folder, or switched off by PULC_CALIBRATION"),
+    }
     print_daemon();
     println!("{:<32} {:>12} {:>12} {:>24}  meaning", "environment variable", "value", "source", "limits");
     parameters(|_, param, value, source| {
@@ -78,6 +93,7 @@ fn parameters(mut row: impl FnMut(&str, &Param, u64, &str)) {
             let source = match value.source {
                 Source::Default => "default",
                 Source::Environment => "environment",
+                Source::Calibration => "calibration",
             };
             row(floor, param, value.value, source);
         }

@@ -118,6 +118,10 @@ pub fn run(args: Args) -> ExitCode {
                 if let Some(text) = stopped.text().or(sink.why_broken()).or(ended.text) {
                     eprintln!("pulc: {text}");
                 }
+                // The first job on a machine runs with safe defaults; now that it is over, there is quiet to measure.
+                if code == 0 {
+                    pulc_hal::calibration::measure_once();
+                }
                 return ExitCode::from(code);
             }
             Ok(Reply::Refused { why }) => return fail(&why, 1),

@@ -12,7 +12,10 @@ pub struct Args {
 
 pub fn run(args: &Args) -> ExitCode {
     match place().and_then(|place| daemon::start(&place, &args.start.options())) {
-        Ok(started) => print_started(&started),
+        Ok(started) => {
+            pulc_hal::calibration::measure_once();
+            print_started(&started)
+        }
         Err(error) => failed(&error),
     }
 }

@@ -3,6 +3,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod board;
+pub mod calibration;
 pub mod device;
 mod doorbell;
 pub mod error;

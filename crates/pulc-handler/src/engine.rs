@@ -16,6 +16,7 @@ use pulc_base::clock::Nanos;
 use pulc_base::metrics::{DeviceCounters, LinkCounters};
 use pulc_base::{NodeIndex, Proto, Rank};
 use pulc_hal::board::Board;
+use pulc_hal::calibration;
 use pulc_hal::device::shm::cell::{self, CELL_WORDS, Words};
 use pulc_hal::device::shm::{CELL_PAYLOAD, Shm, ShmConfig};
 use pulc_hal::device::{Device, Peer, SendError};
@@ -85,6 +86,7 @@ pub(crate) struct ShmSide {
 impl Engine {
     pub(crate) fn new(joined: Joined) -> Result<Engine, Error> {
         let Joined { rank, boot, node, local, my_slot, board, keeper, rails } = joined;
+        calibration::load();
         let limits = Limits::read(boot.tasks.len());
         let board = Arc::new(board);
         let bell = if rails.is_empty() { None } else { Some(Arc::new(Bell::new()?)) };

@@ -1,6 +1,7 @@
 //! This crate's rows of the parameter table. Read once, when the engine is made.
 
 use pulc_base::param::Param;
+use pulc_hal::device::shm::REFERENCE_MIN_BYTES;
 
 pub static EAGER_MAX_BYTES: Param = Param {
     name: "eager_max_bytes",
@@ -20,14 +21,6 @@ pub static UNEXPECTED_MAX_BYTES: Param = Param {
 
 pub static MESSAGE_MAX_BYTES: Param =
     Param { name: "message_max_bytes", default: 1 << 32, min: 1 << 10, max: 1 << 46, text: "longest message" };
-
-pub static REFERENCE_MIN_BYTES: Param = Param {
-    name: "reference_min_bytes",
-    default: 64 << 10,
-    min: 16 << 10,
-    max: 1 << 40,
-    text: "shortest message that is read by its receiver where it lies, if it lies in memory that job-mates may read",
-};
 
 pub static SPIN_US: Param = Param {
     name: "spin_us",

@@ -4,6 +4,8 @@
 //! vectorised by the compiler: so the loop is assembly, of which the compiler knows nothing but that it reads and writes
 //! memory. What arrives may be any mixture of old and new bytes; it is never trusted.
 
+use crate::os::copy_kernel::Kernel;
+
 /// Copies out of shared memory.
 ///
 /// # Safety
@@ -29,7 +31,7 @@ pub(crate) enum Stores {
 #[inline(always)]
 pub(crate) unsafe fn to_shared(to: *mut u8, from: *const u8, len: usize, stores: Stores) {
     #[cfg(target_arch = "x86_64")]
-    if stores == Stores::Streaming && len >= VECTOR_MIN && std::arch::is_x86_feature_detected!("avx2") {
+    if stores == Stores::Streaming && len >= VECTOR_MIN && Kernel::chosen() != Kernel::StringMove {
         // The front up to the next border of 32 bytes and what is no whole block at the end are copied as usual.
         let front = to.align_offset(32).min(len);
         let blocks = (len - front) & !127;
@@ -46,11 +48,7 @@ pub(crate) unsafe fn to_shared(to: *mut u8, from: *const u8, len: usize, stores:
     unsafe { copy(to, from, len) }
 }
 
-/// From here on the string move is worth its start, where there is no vector loop.
-#[cfg(target_arch = "x86_64")]
-const STRING_MIN: usize = 256;
-
-/// From here on the vector loop is worth its start.
+/// From here on a loop is worth its start.
 #[cfg(target_arch = "x86_64")]
 const VECTOR_MIN: usize = 256;
 
@@ -59,13 +57,16 @@ const VECTOR_MIN: usize = 256;
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
-    if len >= VECTOR_MIN && std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: as the caller promises; AVX2 is there and `len` is long enough.
-        return unsafe { copy_vector(to, from, len) };
-    }
-    if len < STRING_MIN {
+    if len < VECTOR_MIN {
         // SAFETY: as the caller promises.
         return unsafe { copy_small(to, from, len) };
+    }
+    match Kernel::chosen() {
+        // SAFETY: as the caller promises; a kernel is only chosen where it exists, and `len` is long enough.
+        Kernel::Avx512 => return unsafe { copy_wide(to, from, len) },
+        // SAFETY: as above.
+        Kernel::Avx2 => return unsafe { copy_vector(to, from, len) },
+        Kernel::StringMove => {}
     }
     // SAFETY: the string move touches exactly the two ranges the caller vouches for; the direction flag is clear by the
     // ABI.
@@ -165,6 +166,50 @@ unsafe fn copy_vector(to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
+/// As [`copy_vector`] with blocks of 256 bytes.
+///
+/// # Safety
+/// As for `copy`; AVX-512 exists and `len` is at least 256.
+#[cfg(target_arch = "x86_64")]
+unsafe fn copy_wide(to: *mut u8, from: *const u8, len: usize) {
+    // SAFETY: the tail reads and writes the last 256 bytes of both ranges, the loop `(len - 1) / 256` blocks from their
+    // beginning: both stay inside what the caller vouches for.
+    unsafe {
+        std::arch::asm!(
+            "vmovdqu64 zmm16, [rsi + {len} - 256]",
+            "vmovdqu64 zmm17, [rsi + {len} - 192]",
+            "vmovdqu64 zmm18, [rsi + {len} - 128]",
+            "vmovdqu64 zmm19, [rsi + {len} - 64]",
+            "vmovdqu64 [rdi + {len} - 256], zmm16",
+            "vmovdqu64 [rdi + {len} - 192], zmm17",
+            "vmovdqu64 [rdi + {len} - 128], zmm18",
+            "vmovdqu64 [rdi + {len} - 64], zmm19",
+            "dec {len}",
+            "shr {len}, 8",
+            "jz 3f",
+            "2:",
+            "vmovdqu64 zmm16, [rsi]",
+            "vmovdqu64 zmm17, [rsi + 64]",
+            "vmovdqu64 zmm18, [rsi + 128]",
+            "vmovdqu64 zmm19, [rsi + 192]",
+            "vmovdqu64 [rdi], zmm16",
+            "vmovdqu64 [rdi + 64], zmm17",
+            "vmovdqu64 [rdi + 128], zmm18",
+            "vmovdqu64 [rdi + 192], zmm19",
+            "add rsi, 256",
+            "add rdi, 256",
+            "dec {len}",
+            "jnz 2b",
+            "3:",
+            len = inout(reg) len => _,
+            inout("rdi") to => _,
+            inout("rsi") from => _,
+            out("zmm16") _, out("zmm17") _, out("zmm18") _, out("zmm19") _,
+            options(nostack)
+        );
+    }
+}
+
 /// # Safety
 /// `to` is mapped writable, `from` readable, for `len` bytes, not overlapping.
 #[cfg(not(target_arch = "x86_64"))]
@@ -216,7 +261,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_length_and_alignment_arrives_and_nothing_beside_it_changes() {
+    fn every_length_and_alignment_arrives_with_every_kernel_and_nothing_beside_it_changes() {
+        let before = Kernel::chosen();
+        for kernel in Kernel::ALL.into_iter().filter(|kernel| kernel.is_here()) {
+            kernel.choose();
+            every_length_arrives();
+        }
+        before.choose();
+    }
+
+    fn every_length_arrives() {
         let from: Vec<u8> = (0..5000usize).map(|i| (i * 31 + (i >> 8)) as u8).collect();
         let lengths = (0..700).chain([1023, 1024, 1025, 4095, 4096, 4097]);
         for len in lengths {

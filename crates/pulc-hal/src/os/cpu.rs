@@ -77,6 +77,25 @@ pub fn ticks() -> u64 {
     pulc_base::clock::now().0
 }
 
+/// What the processor calls itself.
+pub fn model() -> String {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::__cpuid;
+        const NAME: [u32; 3] = [0x8000_0002, 0x8000_0003, 0x8000_0004];
+        let highest = __cpuid(0x8000_0000).eax;
+        if highest >= NAME[2] {
+            let words = NAME.iter().flat_map(|leaf| {
+                let found = __cpuid(*leaf);
+                [found.eax, found.ebx, found.ecx, found.edx]
+            });
+            let bytes: Vec<u8> = words.flat_map(u32::to_le_bytes).take_while(|byte| *byte != 0).collect();
+            return String::from_utf8_lossy(&bytes).trim().to_owned();
+        }
+    }
+    std::env::consts::ARCH.to_owned()
+}
+
 /// Cache sizes from sysfs, or a safe guess.
 pub fn caches() -> Caches {
     let level = |wanted: &str| {

@@ -4,6 +4,7 @@
 pub mod bell;
 pub mod biased;
 pub mod copy;
+pub mod copy_kernel;
 pub mod core_claims;
 pub mod cpu;
 pub mod fdpass;

@@ -2,10 +2,11 @@
 
 use super::arena::Arena;
 use crate::os::bell::Bell;
+use crate::os::copy_kernel::COPY_KERNEL;
 use pulc_base::param::Param;
 use std::sync::Arc;
 
-static POOL_BYTES: Param = Param {
+pub static POOL_BYTES: Param = Param {
     name: "shm_pool_bytes",
     default: 2 << 20,
     min: 64 << 10,
@@ -13,7 +14,7 @@ static POOL_BYTES: Param = Param {
     text: "memory of a process for frames that wait in shared memory, shared by all peers",
 };
 
-static SLOT_BYTES: Param = Param {
+pub static SLOT_BYTES: Param = Param {
     name: "shm_slot_bytes",
     default: 16 << 10,
     min: 4 << 10,
@@ -29,8 +30,17 @@ pub static ARENA_BYTES: Param = Param {
     text: "address space for memory that job-mates of the node may read; taken from the machine when first written",
 };
 
+/// Obeyed by the handler.
+pub static REFERENCE_MIN_BYTES: Param = Param {
+    name: "reference_min_bytes",
+    default: 64 << 10,
+    min: 16 << 10,
+    max: 1 << 40,
+    text: "shortest message that is read by its receiver where it lies, if it lies in memory that job-mates may read",
+};
+
 /// The rows of this device.
-pub static PARAMS: &[&Param] = &[&POOL_BYTES, &SLOT_BYTES, &ARENA_BYTES];
+pub static PARAMS: &[&Param] = &[&POOL_BYTES, &SLOT_BYTES, &ARENA_BYTES, &REFERENCE_MIN_BYTES, &COPY_KERNEL];
 
 /// How a [`super::Shm`] is made.
 #[derive(Clone, Debug)]

@@ -33,7 +33,7 @@ pub(crate) mod model {
 
 pub use announce::{ArenaView, Reads};
 pub use arena::{Arena, Block};
-pub use config::{ARENA_BYTES, PARAMS, ShmConfig};
+pub use config::{ARENA_BYTES, PARAMS, POOL_BYTES, REFERENCE_MIN_BYTES, SLOT_BYTES, ShmConfig};
 /// Longest frame that fits one cell.
 pub use layout::CELL_PAYLOAD;
 pub use offer::Offer;

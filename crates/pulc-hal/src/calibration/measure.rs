@@ -1,0 +1,221 @@
+//! The measurements: two threads on two cores hand over messages as two processes would. Called by `measure_once`. A candidate
+//! replaces the default only when it is clearly faster, so that noise changes nothing.
+
+use crate::device::shm::{POOL_BYTES, REFERENCE_MIN_BYTES, SLOT_BYTES};
+use crate::os::copy_kernel::{COPY_KERNEL, Kernel};
+use crate::os::cpu;
+use crate::os::memfd::{self, ReadMap, WriteMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How much faster than the default a candidate must be, in hundredths.
+const CLEARLY: u64 = 115;
+/// Messages of one timing, and timings of one candidate, of which the best counts: others only ever slow it down.
+const MESSAGES: u64 = 24;
+const TIMINGS: usize = 12;
+const MESSAGE_BYTES: usize = 1 << 20;
+const LONE_BYTES: usize = 64 << 10;
+/// Polls before a waiting thread gives its core away, should both have landed on one.
+const POLLS: u32 = 20_000;
+
+/// Measures everything within `limit`; what is not reached stays with its default. Nothing is measured on a single core.
+pub fn all(limit: Duration) -> Vec<(String, u64)> {
+    let until = Instant::now() + limit;
+    let cores = match cpu::allowed_cores() {
+        Ok(cores) if cores.len() > 1 => [cores[0], cores[1]],
+        _ => return Vec::new(),
+    };
+    let before = Kernel::chosen();
+    // A thread of its own, so that this one is not pinned afterwards.
+    let found = std::thread::scope(|scope| scope.spawn(|| bench(cores, until)).join());
+    before.choose();
+    found.ok().flatten().unwrap_or_default()
+}
+
+fn bench(cores: [u32; 2], until: Instant) -> Option<Vec<(String, u64)>> {
+    let (pool, fd) = memfd::create_produced("pulc-calibration", LARGEST_POOL).ok()?;
+    let view = memfd::map_produced(fd, LARGEST_POOL).ok()?;
+    let line = Line {
+        plan: AtomicU64::new(0),
+        asked: Padded::default(),
+        answered: Padded::default(),
+        ended: AtomicBool::new(false),
+    };
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let _ = cpu::pin_to(&[cores[1]]);
+            read(&line, &view);
+        });
+        let _ = cpu::pin_to(&[cores[0]]);
+        let mut run = Run { line: &line, pool: &pool, source: vec![1; MESSAGE_BYTES], until, written: 0 };
+        let found = run.find();
+        line.ended.store(true, Ordering::Release);
+        let _ = reader.join();
+        Some(found)
+    })
+}
+
+const LARGEST_POOL: usize = 4 << 20;
+
+/// The words by which the threads talk; each on lines of its own.
+struct Line {
+    /// Bytes of a piece (upper half) and of the ring that the pieces go round in (lower half).
+    plan: AtomicU64,
+    /// Pieces written, and pieces copied out.
+    asked: Padded,
+    answered: Padded,
+    ended: AtomicBool,
+}
+
+#[derive(Default)]
+#[repr(align(128))]
+struct Padded(AtomicU64);
+
+/// Copies out what it is asked to, and says so.
+fn read(line: &Line, view: &ReadMap) {
+    let mut to = vec![0; MESSAGE_BYTES];
+    let mut seen = 0;
+    let mut polls = 0;
+    loop {
+        // Acquire: pairs with the release of `message`; plan and bytes are there before.
+        let asked = line.asked.0.load(Ordering::Acquire);
+        if asked == seen {
+            if line.ended.load(Ordering::Acquire) {
+                return;
+            }
+            wait(&mut polls);
+            continue;
+        }
+        polls = 0;
+        let plan = line.plan.load(Ordering::Relaxed);
+        let (piece, ring) = ((plan >> 32) as usize, (plan & 0xffff_ffff) as usize);
+        view.copy_out(place(seen, piece, ring), &mut to[..piece]);
+        seen += 1;
+        // Release: pairs with the acquire of `message`.
+        line.answered.0.store(seen, Ordering::Release);
+    }
+}
+
+/// Where a piece lies.
+fn place(number: u64, piece: usize, ring: usize) -> usize {
+    (number as usize % (ring / piece)) * piece
+}
+
+fn wait(polls: &mut u32) {
+    *polls += 1;
+    if polls.is_multiple_of(POLLS) {
+        cpu::yield_now();
+    }
+}
+
+struct Run<'a> {
+    line: &'a Line,
+    pool: &'a WriteMap,
+    source: Vec<u8>,
+    until: Instant,
+    /// Pieces so far.
+    written: u64,
+}
+
+/// How a message goes.
+#[derive(Clone, Copy)]
+enum Way {
+    /// In pieces of a slot through the first so many bytes.
+    Pool(usize),
+    /// Read where it lies.
+    Reference,
+}
+
+impl Run<'_> {
+    fn find(&mut self) -> Vec<(String, u64)> {
+        let mut found = Vec::new();
+        let default_pool = POOL_BYTES.default as usize;
+        let kernels: Vec<u64> = Kernel::ALL.into_iter().filter(|kernel| kernel.is_here()).map(|k| k as u64).collect();
+        let usual = Kernel::chosen() as u64;
+        let kernel = self.best(&kernels, usual, |run, kernel| {
+            Kernel::ALL.into_iter().find(|known| *known as u64 == kernel)?.choose();
+            run.time(Way::Pool(default_pool), LONE_BYTES)
+        });
+        if let Some(kernel) = kernel {
+            Kernel::ALL.into_iter().filter(|known| *known as u64 == kernel).for_each(Kernel::choose);
+            found.push((COPY_KERNEL.name.to_owned(), kernel));
+        }
+        let pools = [1 << 20, 2 << 20, LARGEST_POOL as u64];
+        let pool = self.best(&pools, POOL_BYTES.default, |run, pool| run.time(Way::Pool(pool as usize), MESSAGE_BYTES));
+        if let Some(pool) = pool {
+            found.push((POOL_BYTES.name.to_owned(), pool));
+        }
+        if let Some(bytes) = self.shortest_reference(pool.map_or(default_pool, |pool| pool as usize)) {
+            found.push((REFERENCE_MIN_BYTES.name.to_owned(), bytes));
+        }
+        found
+    }
+
+    /// The clearly fastest candidate, or the usual one. `None`: not measured.
+    fn best(
+        &mut self,
+        candidates: &[u64],
+        usual: u64,
+        mut time: impl FnMut(&mut Self, u64) -> Option<u64>,
+    ) -> Option<u64> {
+        let usual_time = time(self, usual)?;
+        let mut best = (usual, usual_time * 100 / CLEARLY);
+        for &candidate in candidates.iter().filter(|candidate| **candidate != usual) {
+            let took = time(self, candidate)?;
+            if took < best.1 {
+                best = (candidate, took);
+            }
+        }
+        Some(best.0)
+    }
+
+    /// The shortest message that is read faster where it lies than through the pool; so are all longer ones.
+    fn shortest_reference(&mut self, pool: usize) -> Option<u64> {
+        let mut shortest = REFERENCE_MIN_BYTES.default;
+        for bytes in [256 << 10, 128 << 10, 64 << 10, 32 << 10, 16 << 10] {
+            let through_pool = self.time(Way::Pool(pool), bytes)?;
+            let referred = self.time(Way::Reference, bytes)?;
+            if referred >= through_pool {
+                break;
+            }
+            shortest = bytes as u64;
+        }
+        Some(shortest)
+    }
+
+    /// Ticks of one lone message; `None` when the time is over.
+    fn time(&mut self, way: Way, bytes: usize) -> Option<u64> {
+        let mut best = u64::MAX;
+        for _ in 0..TIMINGS {
+            if Instant::now() >= self.until {
+                return None;
+            }
+            let start = cpu::ticks();
+            for _ in 0..MESSAGES {
+                self.message(way, bytes);
+            }
+            best = best.min(cpu::ticks().saturating_sub(start) / MESSAGES);
+        }
+        Some(best)
+    }
+
+    fn message(&mut self, way: Way, bytes: usize) {
+        let (piece, ring) = match way {
+            Way::Pool(pool) => (SLOT_BYTES.default as usize, pool),
+            Way::Reference => (bytes, LARGEST_POOL),
+        };
+        self.line.plan.store((piece as u64) << 32 | ring as u64, Ordering::Relaxed);
+        for part in self.source[..bytes].chunks(piece) {
+            if let Way::Pool(_) = way {
+                // The reader has had everything of the last message, and this one is no longer than the ring.
+                self.pool.copy_in(place(self.written, piece, ring), part);
+            }
+            self.written += 1;
+            self.line.asked.0.store(self.written, Ordering::Release);
+        }
+        let mut polls = 0;
+        while self.line.answered.0.load(Ordering::Acquire) < self.written {
+            wait(&mut polls);
+        }
+    }
+}
