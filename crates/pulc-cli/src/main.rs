@@ -22,9 +22,15 @@ mod up;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
+const EXAMPLES: &str = "First steps:
+  pulc demo                           see it work
+  pulc run -n 4 ./program             four processes here; nothing has to be set up
+  pulc run -n 4 --nodes 2 ./program   the same on two nodes, on this machine if there are no others
+  pulc up; pulc join TOKEN            more machines: `up` prints the token, `join` is for the others";
+
 /// PULC turns ordinary machines into one parallel computer
 #[derive(Parser)]
-#[command(name = "pulc", version, max_term_width = 100)]
+#[command(name = "pulc", version, max_term_width = 100, after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -36,6 +42,8 @@ enum Command {
     Run(run::Args),
     /// Show the jobs and their processes on all nodes
     Ps(ps::Args),
+    /// Stop a job
+    Kill(kill::Args),
     /// Make this machine a node, founding a cluster the first time
     Up(up::Args),
     /// Make this machine a node of an existing cluster
@@ -48,8 +56,6 @@ enum Command {
     Token(token::Args),
     /// Show this build, this machine, and every limit with its value
     Info(info::Args),
-    /// Stop a job
-    Kill(kill::Args),
     /// Measure this machine and PULC on it
     Bench(bench::Args),
     /// See it work: a heat diffusion alone, on all cores and on two nodes, drawn while it runs

@@ -13,7 +13,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::process::ExitCode;
 use std::time::Duration;
 
+const NOTES: &str = "Output comes in whole lines, standard input goes to rank 0. The exit status is that of the first \
+process that failed, and a line says which one and why. Ctrl-C sends SIGTERM to all of them, and SIGKILL after the kill \
+delay; a second Ctrl-C kills at once. A process finds its number in PULC_RANK and how many there are in PULC_SIZE.";
+
 #[derive(clap::Args)]
+#[command(after_help = NOTES)]
 pub struct Args {
     /// Number of processes (ranks)
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]

@@ -80,7 +80,10 @@ impl Sink {
     }
 
     pub fn why_broken(&self) -> Option<String> {
-        self.broken.as_ref().map(|error| format!("output cannot be written ({error}); the job was stopped"))
+        self.broken.as_ref().map(|error| match error.kind() {
+            io::ErrorKind::BrokenPipe => "nobody reads the output any more; the job was stopped".to_owned(),
+            _ => format!("output cannot be written ({error}); the job was stopped"),
+        })
     }
 }
 

@@ -52,7 +52,7 @@ fn whoever_is_killed_in_whatever_moment_nothing_is_left() {
     let seed = std::env::var("PULC_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(fresh_seed);
     println!("PULC_TEST_SEED={seed}");
     let mut random = Random(seed);
-    for round in 0..rounds(38, 570) {
+    for round in 0..rounds(38, 228) {
         let victims = VICTIMS[round as usize % VICTIMS.len()];
         let mut place = [Place::Daemon, Place::Embedded, Place::EmbeddedTwoNodes][random.below(3) as usize];
         if [Kind::Keeper, Kind::Guardian, Kind::Run].iter().all(|kind| victims.contains(kind)) {
