@@ -27,7 +27,7 @@ enum {
     PULC_ERR_RANK = -4,         /* no such rank (or node) */
     PULC_ERR_NAME = -5,         /* a port's name is empty, too long, not UTF-8, or taken; a channel is open already */
     PULC_ERR_TOO_MANY = -6,     /* the limit on open ports or posted buffers is reached */
-    PULC_ERR_UNKNOWN_PORT = -7, /* the receiver has not opened a port of that name in time */
+    PULC_ERR_UNKNOWN_PORT = -7, /* the receiver has not opened a port or endpoint of that name in time */
     PULC_ERR_TOO_LARGE = -8,    /* the message exceeds the limit on messages */
     PULC_ERR_TRUNCATE = -9,     /* the buffer is too small; the message is kept, the envelope says how much is needed */
     PULC_ERR_PEER_GONE = -10,   /* the other process has ended */
@@ -37,7 +37,9 @@ enum {
     PULC_ERR_ARGUMENT = -14,    /* a null pointer or a value that means nothing */
     PULC_ERR_VERSION = -15,     /* an older PULC is already loaded in this process and lacks this function */
     PULC_ERR_SYSTEM = -16,      /* anything else; see pulc_last_error */
-    PULC_ERR_INTERNAL = -17     /* a defect in PULC; please report it */
+    PULC_ERR_INTERNAL = -17,    /* a defect in PULC; please report it */
+    PULC_ERR_TAG = -18,         /* the endpoint has another tag */
+    PULC_ERR_IN_HANDLER = -19   /* handlers of active messages must not block */
 };
 
 /* How messages sent from a port travel. */

@@ -24,6 +24,8 @@ pub const ARGUMENT: c_int = -14;
 pub const VERSION: c_int = -15;
 pub const SYSTEM: c_int = -16;
 pub const INTERNAL: c_int = -17;
+pub const TAG: c_int = -18;
+pub const IN_HANDLER: c_int = -19;
 
 /// A failed call: its code and what to tell.
 pub struct Failed {
@@ -50,14 +52,16 @@ impl From<Error> for Failed {
             Error::NoSuchRank { .. } => RANK,
             Error::BadName { .. } | Error::NameTaken { .. } | Error::ChannelTaken { .. } => NAME,
             Error::TooManyPorts { .. } | Error::TooManyPosts { .. } => TOO_MANY,
-            Error::UnknownPort { .. } => UNKNOWN_PORT,
+            Error::UnknownPort { .. } | Error::UnknownEndpoint { .. } => UNKNOWN_PORT,
             Error::MessageTooLarge { .. } => TOO_LARGE,
             Error::BufferTooSmall { .. } => TRUNCATE,
             Error::PeerGone { .. } => PEER_GONE,
             Error::Timeout => TIMEOUT,
             Error::NoMemory(_) => MEMORY,
             Error::NoDescriptors(_) => DESCRIPTORS,
-            Error::BadSelect => ARGUMENT,
+            Error::BadSelect | Error::BadOpcode => ARGUMENT,
+            Error::TagRefused { .. } => TAG,
+            Error::InHandler => IN_HANDLER,
             _ => SYSTEM,
         };
         Failed { code, text: error.to_string() }
@@ -101,7 +105,7 @@ pub fn meaning(code: c_int) -> &'static std::ffi::CStr {
         RANK => c"no such rank or node",
         NAME => c"bad or taken name",
         TOO_MANY => c"too many ports or posted buffers",
-        UNKNOWN_PORT => c"the receiver has not opened a port of that name in time",
+        UNKNOWN_PORT => c"the receiver has not opened a port or endpoint of that name in time",
         TOO_LARGE => c"message too large",
         TRUNCATE => c"buffer too small; the message is kept",
         PEER_GONE => c"the other process has ended",
@@ -112,6 +116,8 @@ pub fn meaning(code: c_int) -> &'static std::ffi::CStr {
         VERSION => c"an older PULC in this process lacks this function",
         SYSTEM => c"system error",
         INTERNAL => c"a defect in PULC",
+        TAG => c"the endpoint has another tag",
+        IN_HANDLER => c"handlers must not block",
         _ => c"no such error code",
     }
 }

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod am;
 mod guard;
 mod machine;
 mod memory;

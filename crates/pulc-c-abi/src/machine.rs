@@ -67,20 +67,25 @@ pub extern "C" fn node_name(node: u32, name: *mut c_char, bytes: usize) -> c_int
     guarded(|| {
         let nodes = pulc()?.nodes();
         let found = nodes.get(node as usize).ok_or_else(|| Failed::new(guard::RANK, "no such node"))?;
-        if name.is_null() {
-            return Err(Failed::null("name"));
-        }
-        let text = found.name.as_bytes();
-        if text.len() >= bytes {
-            return Err(Failed::new(guard::TRUNCATE, &format!("the name needs {} bytes", text.len() + 1)));
-        }
-        // SAFETY: not null, and the caller promises `bytes` bytes, which hold the text and its NUL (checked above).
-        unsafe {
-            std::ptr::copy_nonoverlapping(text.as_ptr(), name.cast(), text.len());
-            name.add(text.len()).write(0);
-        }
-        Ok(())
+        text_into(&found.name, name, bytes)
     })
+}
+
+/// Copies a text with its NUL to where the caller wants it.
+pub fn text_into(text: &str, name: *mut c_char, bytes: usize) -> Result<(), Failed> {
+    if name.is_null() {
+        return Err(Failed::null("name"));
+    }
+    let text = text.as_bytes();
+    if text.len() >= bytes {
+        return Err(Failed::new(guard::TRUNCATE, &format!("the name needs {} bytes", text.len() + 1)));
+    }
+    // SAFETY: not null, and the caller promises `bytes` bytes, which hold the text and its NUL (checked above).
+    unsafe {
+        std::ptr::copy_nonoverlapping(text.as_ptr(), name.cast(), text.len());
+        name.add(text.len()).write(0);
+    }
+    Ok(())
 }
 
 pub extern "C" fn device_counters(counters: *mut CCounters, max: usize, count: *mut usize) -> c_int {

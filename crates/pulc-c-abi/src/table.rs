@@ -1,8 +1,9 @@
 //! The table of functions that a copy of this library announces when it attaches first, and that later copies call through.
 //! It is the binary interface between copies of different builds: entries are only ever added at the end.
 
+use crate::am::functions::Functions;
 use crate::guard::{self, Failed};
-use crate::{machine, memory, ports, raw};
+use crate::{am, machine, memory, ports, raw};
 use pulc_hal::os::registry::{self, Announced};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -93,6 +94,8 @@ pub struct Table {
     pub view_copy: extern "C" fn(*const ViewHandle, usize, *mut c_void, usize) -> c_int,
     pub view_data: extern "C" fn(*const ViewHandle) -> *const c_void,
     pub view_drop: extern "C" fn(*mut ViewHandle) -> c_int,
+    /// A table of its own, with its own size.
+    pub am: &'static Functions,
 }
 
 static OWN: Table = Table {
@@ -134,6 +137,7 @@ static OWN: Table = Table {
     view_copy: memory::view_copy,
     view_data: memory::view_data,
     view_drop: memory::view_drop,
+    am: &am::functions::OWN,
 };
 
 static IN_USE: AtomicPtr<Table> = AtomicPtr::new(std::ptr::null_mut());

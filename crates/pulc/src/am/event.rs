@@ -31,7 +31,8 @@ pub(crate) struct GroupState {
 pub struct Group(Arc<GroupState>);
 
 impl Event {
-    pub(crate) fn new(group: Option<&Group>) -> Event {
+    /// A pending one, for requests whose handler is not typed, counted in `group` if there is one.
+    pub fn new(group: Option<&Group>) -> Event {
         let group = group.map(|group| Arc::clone(&group.0));
         if let Some(group) = &group {
             group.open.fetch_add(1, Ordering::Relaxed);
