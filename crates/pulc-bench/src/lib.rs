@@ -10,6 +10,7 @@ mod job;
 mod kernel;
 mod layers;
 mod measure;
+mod memory;
 mod net;
 mod pair;
 mod rank;
@@ -37,6 +38,8 @@ enum What {
     Start(start::Args),
     /// Processor time of a process that is blocked in a receive
     Idle(idle::Args),
+    /// Memory that a process of a job takes, idle and after everybody has talked with everybody
+    Memory(memory::Args),
     #[command(hide = true)]
     Rank(rank::Args),
     #[command(hide = true)]
@@ -50,6 +53,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
         What::Layers(args) => layers::run(args),
         What::Start(args) => start::run(args),
         What::Idle(args) => idle::run(args),
+        What::Memory(args) => memory::run(args),
         What::Rank(args) => rank::run(args).map(|()| ExitCode::SUCCESS),
         What::Worker { core } => worker::run(*core).map(|()| ExitCode::SUCCESS),
     }

@@ -34,6 +34,11 @@ enum What {
         #[arg(long, value_delimiter = ',')]
         cores: Vec<u32>,
     },
+    /// Talk with everybody; every rank writes its shares of memory
+    Memory {
+        #[arg(long, value_delimiter = ',')]
+        bytes: Vec<usize>,
+    },
     /// Block in a receive; rank 0 writes the processor time it has burnt meanwhile
     Idle { seconds: u64 },
 }
@@ -44,6 +49,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
         What::Messages { layer, place, budget_us, bytes, cores } => {
             messages(*layer, *place, Nanos::from_us(*budget_us), bytes, cores)
         }
+        What::Memory { bytes } => crate::memory::rank(bytes),
         What::Idle { seconds } => idle(Duration::from_secs(*seconds)),
     }
 }

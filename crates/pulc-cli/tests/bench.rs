@@ -48,9 +48,12 @@ fn layers_between_two_nodes_measures_device_link_and_port_over_real_daemons() {
 }
 
 #[test]
-fn start_and_idle_tell_their_figures() {
+fn start_idle_and_memory_tell_their_figures() {
     let finished = bench(&["start", "-n", "4", "--rounds", "1", "--json"]).expect_success();
     assert!(rows(&finished.stdout).len() >= 2, "{finished:?}");
+    let finished = bench(&["memory", "-n", "3", "--bytes", "8,20000", "--json"]).expect_success();
+    assert_eq!(rows(&finished.stdout).len(), 3, "{finished:?}");
+    assert!(rows(&finished.stdout).iter().all(|row| row["mean_bytes"].as_u64() > Some(0)), "{finished:?}");
     let finished = bench(&["idle", "--seconds", "1", "--json"]).expect_success();
     assert!(rows(&finished.stdout)[0]["burnt_s"].as_f64() < Some(1.0), "{finished:?}");
 }
