@@ -13,7 +13,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 /// A device between nodes.
 pub enum NetDevice {
     Udp(Box<Udp>),
-    Tcp(Tcp),
+    Tcp(Box<Tcp>),
 }
 
 impl NetDevice {
@@ -23,7 +23,7 @@ impl NetDevice {
     /// What the system says about the socket.
     pub fn new(socket: OwnedFd) -> io::Result<NetDevice> {
         match sockopt::socket_type(&socket)? {
-            SocketType::STREAM => Tcp::new(TcpListener::from(socket)).map(NetDevice::Tcp),
+            SocketType::STREAM => Tcp::new(TcpListener::from(socket)).map(|tcp| NetDevice::Tcp(Box::new(tcp))),
             _ => Udp::new(UdpSocket::from(socket)).map(|udp| NetDevice::Udp(Box::new(udp))),
         }
     }

@@ -1,0 +1,76 @@
+//! What the two ranks of these tests do.
+
+use pulc::{Address, From, Match, Pulc, Rank};
+use std::time::{Duration, Instant};
+
+const HANG: Duration = Duration::from_secs(45);
+/// What a listener looks for.
+pub const SECRET: &str = "the enemy listens, so not a word of this must be readable. ";
+/// Frames that each rank has to refuse before it believes that it was attacked.
+const REFUSED_MIN: u64 = 20_000;
+const ROUNDS_MIN: u64 = 300;
+
+fn join() -> (Pulc, pulc::Port, Address) {
+    let pulc = Pulc::attach().expect("this is a rank");
+    let port = pulc.open_port("main").expect("the name is free");
+    let other = Address::new(Rank(1 - pulc.rank().0), "main");
+    (pulc, port, other)
+}
+
+fn text(round: u64, len: usize) -> Vec<u8> {
+    let mut text = SECRET.repeat(len / SECRET.len() + 1).into_bytes();
+    text.truncate(len);
+    let number = round.to_le_bytes();
+    let at = text.len() - number.len();
+    text[at..].copy_from_slice(&number);
+    text
+}
+
+/// Messages of all sizes there and back.
+pub fn chatter() {
+    let (pulc, port, other) = join();
+    for round in 0..120 {
+        let len = [100, 1_000, 20_000, 200_000][round as usize % 4];
+        if pulc.rank().0 == 0 {
+            port.send(&other, round, &text(round, len)).expect("the other rank lives");
+        }
+        let (_, came) = port.recv_vec_timeout(From::Any, Match::Tag(round), HANG).expect("the other rank answers");
+        assert!(came == text(round, len), "{len} bytes changed");
+        if pulc.rank().0 == 1 {
+            port.send(&other, round, &came).expect("the other rank lives");
+        }
+    }
+    println!("rank {} heard it all", pulc.rank());
+}
+
+fn refused(pulc: &Pulc) -> u64 {
+    pulc.counters().iter().map(|device| device.frames.frames_refused).sum()
+}
+
+/// Numbered messages there and back until both ranks have refused many frames; none may come that was not sent, twice, or
+/// changed.
+pub fn under_attack() {
+    let (pulc, port, other) = join();
+    let (me, start, mut round) = (pulc.rank().0, Instant::now(), 0);
+    let mut attacked = [false; 2];
+    while round < ROUNDS_MIN || attacked != [true; 2] {
+        assert!(start.elapsed() < HANG, "round {round}, refused here {}", refused(&pulc));
+        let len = [64, 1_000, 50_000][round as usize % 3];
+        attacked[me as usize] = refused(&pulc) >= REFUSED_MIN;
+        // The tag tells the other rank whether this one has seen enough.
+        let send = |attacked: bool| port.send(&other, round * 2 + u64::from(attacked), &text(round, len));
+        if me == 0 {
+            send(attacked[0]).expect("the other rank lives");
+        }
+        let (envelope, came) = port.recv_vec_timeout(From::Any, Match::Any, HANG).expect("the other rank answers");
+        assert_eq!((envelope.src, envelope.tag / 2), (Rank(1 - me), round), "a message that nobody sent now");
+        assert!(came == text(round, len), "{len} bytes changed");
+        attacked[1 - me as usize] = envelope.tag % 2 == 1;
+        if me == 1 {
+            send(attacked[1]).expect("the other rank lives");
+        }
+        round += 1;
+    }
+    assert!(port.try_recv(From::Any, Match::Any, &mut [0; 100]).expect("the port is open").is_none(), "one too many");
+    println!("rank {me} stood it: {round} rounds, {} frames refused", refused(&pulc));
+}
