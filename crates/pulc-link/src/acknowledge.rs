@@ -88,7 +88,7 @@ impl Link {
             report.answered |= 1 << slot.rail;
         }
         if echoed == Some(slot.counter as u32) {
-            rail.measured(report.now.since(slot.sent_at).since(report.echo_delay));
+            rail.measured(report.now, report.now.since(slot.sent_at).since(report.echo_delay));
         }
     }
 
@@ -99,7 +99,7 @@ impl Link {
             return false;
         }
         if echo == probe.counter as u32 {
-            rail.measured(report.now.since(probe.sent_at).since(report.echo_delay));
+            rail.measured(report.now, report.now.since(probe.sent_at).since(report.echo_delay));
         }
         rail.latest_arrived = rail.latest_arrived.max(Some(probe.order));
         rail.probe = None;

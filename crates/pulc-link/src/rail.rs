@@ -4,7 +4,8 @@
 //! Timers are in milliseconds and back off while the rail is silent, to a ceiling, for ever: a peer that computes does not
 //! answer and is not dead. What they send is a header without a packet, so a peer that does not poll is not buried.
 //!
-//! Source: RFC 6298 (round-trip times), RFC 8985 (tail-loss probe), RFC 5681 and 9002 (window on loss).
+//! Source: RFC 6298 (round-trip times), RFC 8985 (tail-loss probe), RFC 5681 and 9002 (window on loss), Kumar et al. 2020 (Swift:
+//! window on delay).
 
 use pulc_base::clock::Nanos;
 
@@ -24,8 +25,16 @@ const REVIVE_BACK_OFF: u32 = 8;
 const WINDOW_FIRST_BYTES: usize = 128 << 10;
 const WINDOW_MIN_BYTES: usize = 16 << 10;
 const WINDOW_MAX_BYTES: usize = 16 << 20;
-/// Queueing in the network beyond which the window does not grow.
+/// What small windows are allowed beyond, see [`RailState::allowed`].
 const QUEUE_TARGET: Nanos = Nanos::from_ms(1);
+/// Round trips up to here are allowed on any path. Beyond them, and a quarter more than the fastest one, a window does not grow;
+/// it shrinks if every answer of a round trip tells of it, for a single one may have waited for a peer that computed. Paths
+/// inside a cluster differ by far less: who came when the queue was long already takes that for the path and may not have more.
+const ROUND_TRIP_ALLOWED: Nanos = Nanos::from_ms(2);
+/// The window grows by one frame in so much time of a round trip, so that flows with long queues find their shares as soon.
+const GROWTH_STEP: Nanos = Nanos::from_us(100);
+/// Queueing alone shrinks no window below this: with so little under way it is not this rail that fills the queue.
+const WINDOW_OF_QUEUE_MIN_BYTES: usize = 64 << 10;
 /// Unanswered probes after which another rail that answers takes over.
 pub(crate) const SILENT_PROBES_MAX: u32 = 3;
 
@@ -52,6 +61,9 @@ pub(crate) struct RailState {
     srtt: Nanos,
     variation: Nanos,
     fastest: Nanos,
+    /// When the present round trip of measuring began, and its fastest answer.
+    round_from: Nanos,
+    round_fastest: Nanos,
     window_bytes: usize,
     growth_ends_bytes: usize,
     pub in_flight_bytes: usize,
@@ -75,6 +87,8 @@ impl RailState {
             srtt: Nanos(0),
             variation: Nanos(0),
             fastest: Nanos::MAX,
+            round_from: now,
+            round_fastest: Nanos::MAX,
             window_bytes: WINDOW_FIRST_BYTES,
             growth_ends_bytes: WINDOW_MAX_BYTES,
             in_flight_bytes: 0,
@@ -181,8 +195,9 @@ impl RailState {
     }
 
     /// A round trip was measured without doubt about which frame was answered.
-    pub fn measured(&mut self, sample: Nanos) {
+    pub fn measured(&mut self, now: Nanos, sample: Nanos) {
         let sample = sample.max(Nanos(1));
+        self.react_to_queue(now, sample);
         self.fastest = self.fastest.min(sample);
         if self.srtt == Nanos(0) {
             self.srtt = sample;
@@ -194,9 +209,32 @@ impl RailState {
         let off = self.srtt.0.abs_diff(sample.0);
         self.variation = Nanos((3 * self.variation.0 + off) / 4);
         self.srtt = Nanos((7 * self.srtt.0 + sample.0) / 8);
-        if sample > self.fastest + QUEUE_TARGET {
+        if sample > self.allowed() {
             self.growth_ends_bytes = self.growth_ends_bytes.min(self.window_bytes);
         }
+    }
+
+    /// Once a round trip: shrinks the window by how far even its fastest answer was delayed beyond the target, to a half at most.
+    fn react_to_queue(&mut self, now: Nanos, sample: Nanos) {
+        self.round_fastest = self.round_fastest.min(sample);
+        if now.since(self.round_from) < self.srtt {
+            return;
+        }
+        let (delay, allowed) = (self.round_fastest, self.allowed());
+        (self.round_from, self.round_fastest) = (now, Nanos::MAX);
+        if delay > allowed && self.window_bytes > WINDOW_OF_QUEUE_MIN_BYTES {
+            let kept_permille = 1000 - ((delay.0 - allowed.0) * 800 / delay.0).min(500) as usize;
+            self.window_bytes = (self.window_bytes / 1000 * kept_permille).max(WINDOW_OF_QUEUE_MIN_BYTES);
+            self.growth_ends_bytes = self.window_bytes;
+        }
+    }
+
+    /// The round trip beyond which there is too much in the network's queues. Small windows are allowed more, so that a large one
+    /// beside them gives way first.
+    fn allowed(&self) -> Nanos {
+        let path = Nanos(self.fastest.0.min(PROBE_CEILING.0) / 4 * 5).max(ROUND_TRIP_ALLOWED);
+        let small = QUEUE_TARGET.0 * 2 * WINDOW_OF_QUEUE_MIN_BYTES as u64 / self.window_bytes.max(1) as u64;
+        path + Nanos(small)
     }
 
     /// `bytes` arrived; the window grows if it was what held the sender back.
@@ -208,8 +246,9 @@ impl RailState {
         }
         if self.window_bytes < self.growth_ends_bytes {
             self.window_bytes += bytes;
-        } else if self.srtt <= self.fastest + QUEUE_TARGET {
-            self.window_bytes += (frame_max * bytes / self.window_bytes).max(1);
+        } else if self.srtt <= self.allowed() {
+            let steps = 1 + (self.srtt.0 / GROWTH_STEP.0) as usize;
+            self.window_bytes += (steps * frame_max * bytes / self.window_bytes).max(1);
         }
         self.window_bytes = self.window_bytes.min(WINDOW_MAX_BYTES);
     }
@@ -238,7 +277,7 @@ mod tests {
     #[test]
     fn a_silent_rail_is_probed_ever_more_rarely_and_never_given_up() {
         let mut rail = RailState::new(Health::Up, Nanos(0));
-        rail.measured(Nanos::from_us(30));
+        rail.measured(Nanos(0), Nanos::from_us(30));
         rail.sent(Nanos(0), 100);
         let mut gaps = Vec::new();
         let mut now = Nanos(0);
@@ -269,9 +308,31 @@ mod tests {
     #[test]
     fn one_late_answer_does_not_make_the_timers_lazy() {
         let mut rail = RailState::new(Health::Up, Nanos(0));
-        (0..20).for_each(|_| rail.measured(Nanos::from_us(30)));
-        rail.measured(Nanos::from_ms(3_600_000));
+        (0..20).for_each(|_| rail.measured(Nanos(0), Nanos::from_us(30)));
+        rail.measured(Nanos::from_ms(3_600_000), Nanos::from_ms(3_600_000));
         assert!(rail.srtt() < Nanos::from_ms(1));
+    }
+
+    #[test]
+    fn a_round_of_delayed_answers_shrinks_the_window_and_a_single_one_does_not() {
+        let mut rail = RailState::new(Health::Up, Nanos(0));
+        rail.window_bytes = 1 << 20;
+        let mut now = Nanos(0);
+        for sample_us in [50, 50, 50, 9_000, 50, 50, 50] {
+            now = now + Nanos::from_us(20);
+            rail.measured(now, Nanos::from_us(sample_us));
+        }
+        assert_eq!(rail.window_bytes, 1 << 20, "others of that round trip were fast");
+        (0..400).for_each(|_| {
+            now = now + Nanos::from_us(50);
+            rail.measured(now, Nanos::from_us(8_000));
+        });
+        assert!(rail.window_bytes < 1 << 20 && rail.window_bytes > WINDOW_OF_QUEUE_MIN_BYTES, "{}", rail.window_bytes);
+        (0..10_000).for_each(|_| {
+            now = now + Nanos::from_us(50);
+            rail.measured(now, Nanos::from_us(8_000));
+        });
+        assert_eq!(rail.window_bytes, WINDOW_OF_QUEUE_MIN_BYTES);
     }
 
     #[test]

@@ -16,6 +16,8 @@ mod fault_tests;
 pub mod net;
 pub mod shm;
 pub mod sim;
+#[cfg(test)]
+mod sim_tests;
 pub mod tcp;
 mod tcp_streams;
 #[cfg(test)]

@@ -62,9 +62,18 @@ struct Net {
     everywhere: Path,
     paths: HashMap<(u32, u32), Path>,
     endpoints: Vec<Endpoint>,
+    bottlenecks: Vec<Bottleneck>,
     under_way: BinaryHeap<Reverse<Flight>>,
     flights: u64,
     counters: SimCounters,
+}
+
+/// A port of a switch: frames to these endpoints leave through it one after the other, and wait in its queue.
+struct Bottleneck {
+    to: Vec<u32>,
+    bytes_per_us: u64,
+    queue_max_bytes: u64,
+    busy_until: Nanos,
 }
 
 struct Endpoint {
@@ -118,6 +127,7 @@ impl SimNet {
             everywhere,
             paths: HashMap::new(),
             endpoints: Vec::new(),
+            bottlenecks: Vec::new(),
             under_way: BinaryHeap::new(),
             flights: 0,
             counters: SimCounters::default(),
@@ -136,6 +146,13 @@ impl SimNet {
     /// Changes one direction between two endpoints, also for frames that are sent already and not yet lost.
     pub fn set_path(&self, from: u32, to: u32, path: Path) {
         self.net().paths.insert((from, to), path);
+    }
+
+    /// From now on all frames to these endpoints share a line of this speed behind a queue of this size, which drops what does
+    /// not fit.
+    pub fn add_bottleneck(&self, to: &[u32], bytes_per_us: u64, queue_max_bytes: u64) {
+        let bottleneck = Bottleneck { to: to.to_vec(), bytes_per_us, queue_max_bytes, busy_until: Nanos(0) };
+        self.net().bottlenecks.push(bottleneck);
     }
 
     /// Changes every path that was not set for itself.
@@ -201,10 +218,26 @@ impl Net {
             }
         }
         let jitter = self.random.below(path.jitter.0 + 1);
-        let at = self.now + path.delay + Nanos(jitter);
+        let Some(departs) = self.pass_bottleneck(to, bytes.len() as u64) else {
+            self.counters.lost += 1;
+            return;
+        };
+        let at = departs + path.delay + Nanos(jitter);
         self.flights += 1;
         self.endpoints[from as usize].in_flight += 1;
         self.under_way.push(Reverse(Flight { at, number: self.flights, from, to, bytes }));
+    }
+
+    /// When a frame to this endpoint leaves the queue before it; `None`: the queue is full.
+    fn pass_bottleneck(&mut self, to: u32, bytes: u64) -> Option<Nanos> {
+        let now = self.now;
+        let Some(port) = self.bottlenecks.iter_mut().find(|port| port.to.contains(&to)) else { return Some(now) };
+        let queued_bytes = port.busy_until.since(now).0 * port.bytes_per_us / 1000;
+        if queued_bytes + bytes > port.queue_max_bytes {
+            return None;
+        }
+        port.busy_until = port.busy_until.max(now) + Nanos((bytes * 1000).div_ceil(port.bytes_per_us));
+        Some(port.busy_until)
     }
 
     fn land(&mut self, flight: Flight) {
@@ -322,78 +355,5 @@ impl Device for Sim {
 
     fn counters(&self) -> DeviceCounters {
         self.counters
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::{PeerFault, conformance};
-    use super::*;
-
-    #[test]
-    fn the_device_conforms() {
-        let make = || {
-            let net = SimNet::new(1, Path::PERFECT);
-            let (mut a, mut b) = (net.endpoint(1 << 20), net.endpoint(1 << 20));
-            let (b_at_a, a_at_b) = (a.open(b.address()), b.open(a.address()));
-            let pass_time = Box::new(move || net.advance_to(net.now() + Nanos(1_000)));
-            conformance::Rig { a, b, b_at_a, a_at_b, pass_time }
-        };
-        let report = conformance::run(make, &[]);
-        assert!(report.excluded.is_empty());
-    }
-
-    #[derive(Default)]
-    struct Taken(Vec<Vec<u8>>);
-
-    impl Sink for Taken {
-        fn frame(&mut self, _from: Peer, frame: Frame<'_>) {
-            if let Frame::Private(bytes) = frame {
-                self.0.push(bytes.to_vec());
-            }
-        }
-
-        fn peer_failed(&mut self, _from: Peer, _why: PeerFault) {}
-    }
-
-    fn run(seed: u64, path: Path, queue_max_bytes: usize) -> (Vec<Vec<u8>>, SimCounters) {
-        let net = SimNet::new(seed, path);
-        let (mut a, mut b) = (net.endpoint(1 << 20), net.endpoint(queue_max_bytes));
-        let to = a.open(b.address());
-        b.open(a.address());
-        for number in 0..1000u32 {
-            a.send_short(to, [&number.to_le_bytes(), &[]]).expect("a limit far away");
-        }
-        while let Some(at) = net.next_arrival() {
-            net.advance_to(at);
-        }
-        let mut taken = Taken::default();
-        b.poll(&mut taken, usize::MAX);
-        (taken.0, net.counters())
-    }
-
-    #[test]
-    fn the_same_seed_gives_the_same_run_and_another_one_another() {
-        let path = Path {
-            loss_permille: 100,
-            duplicate_permille: 50,
-            corrupt_permille: 50,
-            jitter: Nanos(500),
-            ..Path::PERFECT
-        };
-        let (frames, counters) = run(7, path, 1 << 20);
-        assert_eq!((frames.clone(), counters), run(7, path, 1 << 20));
-        assert_ne!(frames, run(8, path, 1 << 20).0);
-        assert!((50..200).contains(&counters.lost), "{counters:?}");
-        assert!(counters.duplicated > 10 && counters.corrupted > 10, "{counters:?}");
-        assert!(!frames.is_sorted(), "jitter reorders");
-    }
-
-    #[test]
-    fn a_full_queue_drops_and_a_dead_path_swallows() {
-        let (frames, counters) = run(1, Path::PERFECT, 100);
-        assert_eq!((frames.len(), counters.overflowed), (25, 975));
-        let (frames, counters) = run(1, Path { dead: true, ..Path::PERFECT }, 1 << 20);
-        assert_eq!((frames.len(), counters.lost), (0, 1000));
     }
 }
