@@ -38,7 +38,7 @@ struct Arrived<'a> {
 
 impl Floor {
     /// Takes a frame as a device hands it over.
-    #[inline]
+    #[inline(always)]
     pub fn frame(&mut self, src: Rank, frame: Frame<'_>, hand: &mut Hand<'_>) -> usize {
         match frame {
             Frame::Private(bytes) => self.private(src, bytes, hand),
@@ -46,7 +46,7 @@ impl Floor {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn private(&mut self, src: Rank, bytes: &[u8], hand: &mut Hand<'_>) -> usize {
         let Some((head, at)) = Head::parse(bytes, bytes.len()) else {
             self.broken.push((src, End::BrokenRules("a malformed head")));
@@ -56,6 +56,7 @@ impl Floor {
         self.arrived(Arrived { src, head, header: &bytes[at..end], body: Body::private(bytes, end) }, hand)
     }
 
+    #[inline(never)]
     fn shared(&mut self, src: Rank, frame: &SharedFrame<'_>, hand: &mut Hand<'_>) -> usize {
         let mut front = [0; FRONT_MAX];
         let front = &mut front[..frame.len().min(FRONT_MAX)];
@@ -69,7 +70,7 @@ impl Floor {
     }
 
     /// Returns the bytes of message body that came.
-    #[inline]
+    #[inline(always)]
     fn arrived(&mut self, arrived: Arrived<'_>, hand: &mut Hand<'_>) -> usize {
         let src = arrived.src;
         let bytes = arrived.body.len();
@@ -86,7 +87,7 @@ impl Floor {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn whole(&mut self, arrived: Arrived<'_>, hand: &mut Hand<'_>) -> Result<(), Broken> {
         let Arrived { src, head, header, body } = arrived;
         let cost = if head.flags & FREE == 0 { body.len() as u64 + MESSAGE_COST } else { 0 };

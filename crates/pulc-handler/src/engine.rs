@@ -64,6 +64,8 @@ pub struct Engine {
     pub(crate) node: NodeIndex,
     pub(crate) own_tally: Tally,
     pub(crate) whole_max: usize,
+    /// See `progress`.
+    pub(crate) hurried: u32,
     /// Ranks that have ended and may still have frames in their rings.
     pub(crate) ending: Vec<Rank>,
     pub(crate) tokens: Tokens,
@@ -130,6 +132,7 @@ impl Engine {
             node,
             own_tally: Tally::default(),
             whole_max: frame_min.saturating_sub(FRONT_MAX).min(limits.eager_max_bytes),
+            hurried: 0,
             ending: Vec::new(),
             tokens: Tokens::default(),
             failure: None,

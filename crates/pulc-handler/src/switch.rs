@@ -208,7 +208,7 @@ impl<'a> Body<'a> {
     ///
     /// # Panics
     /// When `to` is shorter.
-    #[inline]
+    #[inline(always)]
     pub fn copy_to(&self, to: &mut [u8]) -> usize {
         let to = &mut to[..self.len];
         match self.bytes {
@@ -231,23 +231,25 @@ impl<'a> Body<'a> {
     }
 }
 
-/// A copy of equal lengths; few bytes in whole words, as they were stored, and without a call.
+/// A copy to the front of `to`. Few bytes go in one or two pairs of words that may overlap: no loop and no call.
+///
+/// # Panics
+/// When `to` is shorter.
 #[inline(always)]
 fn copy_private(to: &mut [u8], from: &[u8]) {
-    const FEW: usize = 48;
-    if from.len() > FEW {
-        return to.copy_from_slice(from);
-    }
-    let (to_words, to_rest) = to.as_chunks_mut::<8>();
-    let (words, rest) = from.as_chunks::<8>();
-    for index in 0..FEW / 8 {
-        match (to_words.get_mut(index), words.get(index)) {
-            (Some(to), Some(word)) => *to = *word,
-            _ => break,
+    let len = from.len();
+    let to = &mut to[..len];
+    match len {
+        8 => to[..8].copy_from_slice(&from[..8]),
+        9..=16 => {
+            to[..8].copy_from_slice(&from[..8]);
+            to[len - 8..].copy_from_slice(&from[len - 8..]);
         }
-    }
-    for (to, byte) in to_rest.iter_mut().zip(rest) {
-        *to = *byte;
+        17..=32 => {
+            to[..16].copy_from_slice(&from[..16]);
+            to[len - 16..].copy_from_slice(&from[len - 16..]);
+        }
+        _ => to.copy_from_slice(from),
     }
 }
 

@@ -53,7 +53,8 @@ impl Crowd {
         self.co_residents = others.filter(|slot| board.slot(*slot).core() == Some(core)).count() as u32;
     }
 
-    fn is_shared(&self) -> bool {
+    #[inline(always)]
+    pub(crate) fn is_shared(&self) -> bool {
         self.co_residents > 0 || self.foreign_until != Nanos(0)
     }
 }

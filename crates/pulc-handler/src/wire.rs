@@ -76,7 +76,7 @@ impl Head {
 
     /// Reads the front of a frame of `frame_len` bytes, of which `front` holds the first ones (all, or at least
     /// [`FRONT_MAX`]). Returns the head and where the protocol's header begins; its end is `header_len` further.
-    #[inline]
+    #[inline(always)]
     pub fn parse(front: &[u8], frame_len: usize) -> Option<(Head, usize)> {
         let word = u64::from_le_bytes(front.get(..HEAD_BYTES)?.try_into().ok()?);
         let kind = match (word >> 8) as u8 {

@@ -50,6 +50,7 @@ enum Found {
 }
 
 /// Receives one message. `Ok(None)`: nothing there and no patience.
+#[inline]
 pub(crate) fn receive(
     process: &'static Process,
     port: u32,
@@ -62,6 +63,63 @@ pub(crate) fn receive(
         error::check_rank(process, Rank(src))?;
     }
     let mut guard = process.lock();
+    let mut begun = None;
+    if let (Into::Buffer(buffer), true) = (&mut into, patience != Patience::None) {
+        match receive_shortly(process, &mut guard, port, pattern, buffer) {
+            Shortly::Landed(envelope) => return Ok(Some(envelope)),
+            Shortly::Begun(ticket) => begun = Some(ticket),
+            Shortly::Nothing => {}
+        }
+    }
+    receive_slowly(process, guard, port, pattern, into, patience, begun)
+}
+
+/// What a short look for a message gave.
+enum Shortly {
+    Landed(Envelope),
+    /// It comes in parts to this receive.
+    Begun(Ticket),
+    Nothing,
+}
+
+/// The way of most small messages: nothing is kept, and what comes next is what is wanted.
+#[inline]
+fn receive_shortly(
+    process: &'static Process,
+    guard: &mut Guard<'_>,
+    port: u32,
+    pattern: Pattern,
+    buffer: &mut [u8],
+) -> Shortly {
+    if state(table(&mut guard.engine), port).queue.kept_len() > 0 {
+        return Shortly::Nothing;
+    }
+    let mut hand = Hand::wanting(Want { lane: port.into(), pattern }, buffer);
+    process.poll_shortly(guard, &mut hand);
+    match (hand.landed, hand.posted_ticket()) {
+        (Some((src, tag, len)), _) => Shortly::Landed(Envelope { src, tag, len }),
+        (None, Some(ticket)) => Shortly::Begun(Ticket(ticket)),
+        (None, None) => Shortly::Nothing,
+    }
+}
+
+#[inline(never)]
+fn receive_slowly(
+    process: &'static Process,
+    mut guard: Guard<'_>,
+    port: u32,
+    pattern: Pattern,
+    mut into: Into<'_>,
+    patience: Patience,
+    begun: Option<Ticket>,
+) -> Result<Option<Envelope>, Error> {
+    if let Some(ticket) = begun {
+        let (outcome, next) = wait_for(process, guard, Awaited::Posted(ticket), &mut into, Patience::Endless);
+        guard = next;
+        if let Some(envelope) = outcome? {
+            return Ok(Some(envelope));
+        }
+    }
     let mut polled = false;
     loop {
         match take_kept(&mut guard.engine, port, pattern, &mut into, patience)? {

@@ -29,6 +29,9 @@ pub(super) fn receive(
     if !nothing_kept && let Some(result) = one.look(&mut guard.engine, &mut hand) {
         return result.map(Some);
     }
+    if patience != Patience::None && process.poll_shortly(&mut guard, &mut hand) {
+        return Ok(hand.landed.map(|(_, _, len)| len));
+    }
     let deadline = match patience {
         Patience::Endless => None,
         Patience::Until(deadline) => Some(deadline),

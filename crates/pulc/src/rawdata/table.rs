@@ -15,7 +15,8 @@ use pulc_base::{Proto, Rank};
 use pulc_handler::{Begin, Body, End, Fate, Hand, Here, Outbox, ReceiveHandler, TransferId};
 use std::any::Any;
 
-pub(super) const HEADER_BYTES: usize = 4;
+/// A whole word, so that a short message is put together in registers.
+pub(super) const HEADER_BYTES: usize = 8;
 /// Body of a loan.
 pub(super) const LOAN_BYTES: usize = 20;
 const DATA: u16 = 0;
@@ -302,12 +303,12 @@ pub(super) fn is_of(hand: &Hand<'_>, place: u32) -> bool {
 /// The channel's number and the kind of message.
 #[inline]
 fn parse(header: &[u8]) -> Option<(u16, u16)> {
-    let word = u32::from_le_bytes(header.try_into().ok()?);
+    let word = u64::from_le_bytes(header.try_into().ok()?);
     Some((word as u16, (word >> 16) as u16))
 }
 
 fn header(number: u16, kind: u16) -> [u8; HEADER_BYTES] {
-    (u32::from(number) | u32::from(kind) << 16).to_le_bytes()
+    (u64::from(number) | u64::from(kind) << 16).to_le_bytes()
 }
 
 /// The header of a loan.
@@ -323,7 +324,7 @@ pub(super) fn header_of_return(number: u16) -> [u8; HEADER_BYTES] {
 /// The header of a message.
 #[inline]
 pub(super) fn header_of(number: u16) -> [u8; HEADER_BYTES] {
-    u32::from(number).to_le_bytes()
+    u64::from(number).to_le_bytes()
 }
 
 impl ReceiveHandler for RawTable {

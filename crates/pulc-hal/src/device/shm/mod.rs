@@ -166,6 +166,12 @@ impl Shm {
         self.pairs.get(peer.0 as usize)?.as_deref()
     }
 
+    /// Whether the peer that sent last has sent again. Looks at one line, for a receiver that expects nobody else.
+    #[inline(always)]
+    pub fn hot_peer_waits(&self) -> bool {
+        matches!(self.pairs.get(self.hot), Some(Some(pair)) if pair.has_frame())
+    }
+
     /// Takes one frame from the hot pair if that is a short one of one cell: the way of most messages.
     #[inline(always)]
     fn poll_hot_cell(&mut self, sink: &mut impl Sink) -> bool {

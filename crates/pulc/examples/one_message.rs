@@ -1,0 +1,54 @@
+//! So many ping-pongs of eight bytes between two ranks and nothing else, to count the instructions of one message:
+//! `pulc run -n 2 valgrind --tool=callgrind --dump-instr=yes one_message port 20000` (or `raw`). Instructions that ran about
+//! once a message are its path; those that ran more often are waiting.
+
+use pulc::{Address, Error, From, Match, Pulc, Rank};
+
+fn main() -> Result<(), Error> {
+    let mut words = std::env::args().skip(1);
+    let layer = words.next().unwrap_or_else(|| "port".into());
+    let count = words.next().and_then(|word| word.parse().ok()).unwrap_or(20_000);
+    let pulc = Pulc::attach()?;
+    let first = pulc.rank() == Rank(0);
+    let peer = Rank(u32::from(first));
+    let mut bytes = [0u8; 8];
+    if layer == "raw" {
+        let channel = pulc.open_channel(peer, 1)?;
+        return ping_pong(
+            first,
+            count,
+            &mut bytes,
+            |bytes| channel.send(bytes),
+            |bytes| channel.recv(bytes).map(|_| ()),
+        );
+    }
+    let port = pulc.open_port("count")?;
+    let to = Address::new(peer, "count");
+    let (from, tag) = (From::Rank(peer), 1);
+    ping_pong(
+        first,
+        count,
+        &mut bytes,
+        |bytes| port.send(&to, tag, bytes),
+        |bytes| port.recv(from, Match::Tag(tag), bytes).map(|_| ()),
+    )
+}
+
+fn ping_pong(
+    first: bool,
+    count: u64,
+    bytes: &mut [u8],
+    send: impl Fn(&[u8]) -> Result<(), Error>,
+    recv: impl Fn(&mut [u8]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    for _ in 0..count {
+        if first {
+            send(bytes)?;
+        }
+        recv(bytes)?;
+        if !first {
+            send(bytes)?;
+        }
+    }
+    Ok(())
+}
