@@ -3,6 +3,7 @@
 //! Called by the interfaces. Must never hold the lock across user code or while sleeping.
 
 mod sharing;
+mod shortly;
 
 use crate::attach;
 use crate::engine::{Engine, Outcome};
@@ -22,10 +23,6 @@ use pulc_hal::os::{cpu, life};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-
-/// Rounds of a short poll, each of which looks at everything once and then at the hot peer only.
-const SHORT_ROUNDS: u32 = 24;
-const LOOKS_PER_ROUND: u32 = 8;
 
 /// Kind of announcement in the registry of this process: the engine itself.
 const ENGINE_KIND: u32 = 2;
@@ -226,35 +223,6 @@ impl Process {
             Waited::Ready(result) => result,
             Waited::Timeout => Ok(false),
         }
-    }
-
-    /// Polls for a moment, as long as the core is this process's own, for a hand that wants something or has a ticket; whether
-    /// something came for it. The short way of a receive: after it the caller waits as usual.
-    #[inline(always)]
-    pub fn poll_shortly(&self, guard: &mut Guard<'_>, hand: &mut Hand<'_>) -> bool {
-        let shared = &mut **guard;
-        if shared.crowd.is_shared() {
-            return false;
-        }
-        for _ in 0..SHORT_ROUNDS {
-            let frames = shared.engine.progress(hand);
-            if frames > 0 {
-                if frames > 1 || hand.landed.is_none() {
-                    self.tell_others(shared);
-                }
-                return hand.landed.is_some();
-            }
-            if self.wanted.load(Ordering::Relaxed) > 0 {
-                return false;
-            }
-            for _ in 0..LOOKS_PER_ROUND {
-                cpu::pause();
-                if shared.engine.hot_peer_waits() {
-                    break;
-                }
-            }
-        }
-        false
     }
 
     /// Makes progress until `ready` has a result or the deadline is over. `ready` is asked at least whenever something may

@@ -1,6 +1,9 @@
 //! One receive from beginning to end: take what was kept, or post and wait. Called by `port`; holds the engine's lock except
 //! while it sleeps.
 
+mod shortly;
+
+use self::shortly::{Shortly, receive_shortly};
 use crate::header::HEADER_BYTES;
 use crate::port::Envelope;
 use crate::spare::Spare;
@@ -72,35 +75,6 @@ pub(crate) fn receive(
         }
     }
     receive_slowly(process, guard, port, pattern, into, patience, begun)
-}
-
-/// What a short look for a message gave.
-enum Shortly {
-    Landed(Envelope),
-    /// It comes in parts to this receive.
-    Begun(Ticket),
-    Nothing,
-}
-
-/// The way of most small messages: nothing is kept, and what comes next is what is wanted.
-#[inline]
-fn receive_shortly(
-    process: &'static Process,
-    guard: &mut Guard<'_>,
-    port: u32,
-    pattern: Pattern,
-    buffer: &mut [u8],
-) -> Shortly {
-    if state(table(&mut guard.engine), port).queue.kept_len() > 0 {
-        return Shortly::Nothing;
-    }
-    let mut hand = Hand::wanting(Want { lane: port.into(), pattern }, buffer);
-    process.poll_shortly(guard, &mut hand);
-    match (hand.landed, hand.posted_ticket()) {
-        (Some((src, tag, len)), _) => Shortly::Landed(Envelope { src, tag, len }),
-        (None, Some(ticket)) => Shortly::Begun(Ticket(ticket)),
-        (None, None) => Shortly::Nothing,
-    }
 }
 
 #[inline(never)]
