@@ -158,8 +158,7 @@ fn connect(alone: bool, nodes: u32) -> Result<Client, String> {
             "a local cluster has at most {LOCAL_NODES_MAX} nodes; start daemons with `pulc up` for more"
         ));
     }
-    let stream = pulc_psid::embedded::start(nodes, c"/proc/self/exe".to_owned()).map_err(|error| error.to_string())?;
-    Client::new(stream).map_err(|error| format!("the embedded psid does not answer: {error}"))
+    pulc_psid::embedded::start(nodes, c"/proc/self/exe".to_owned()).map_err(|error| error.to_string())
 }
 
 /// The job as asked for, with what travels from here: directory, environment, umask, limits.

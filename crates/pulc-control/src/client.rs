@@ -57,14 +57,19 @@ impl Client {
         }
     }
 
-    /// Greets the psid at the other end of `stream`.
+    /// Greets the psid at the other end of `stream`, which answers soon.
     pub fn new(stream: UnixStream) -> Result<Client, FrameError> {
+        Client::greet(stream, GREETING)
+    }
+
+    /// Greets the psid at the other end of `stream`, which may take so long to answer.
+    pub fn greet(stream: UnixStream, patience: Duration) -> Result<Client, FrameError> {
         let sender = ClientSender { stream: Arc::new(Mutex::new(stream.try_clone()?)) };
         let mut client = Client { reader: BufReader::new(stream), sender, node: NodeId([0; 16]) };
         let greeting =
-            client.ask(&Request::Hello { version: PROTOCOL_VERSION }, GREETING).map_err(|error| match error {
+            client.ask(&Request::Hello { version: PROTOCOL_VERSION }, patience).map_err(|error| match error {
                 FrameError::Io(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    let why = format!("no word from it within {} s; is it stopped?", GREETING.as_secs());
+                    let why = format!("no word from it within {} s; is it stopped?", patience.as_secs());
                     FrameError::Io(std::io::Error::other(why))
                 }
                 error => error,

@@ -8,7 +8,7 @@ use crate::event_loop;
 use crate::jobs::{Jobs, JobsConfig};
 use crate::mesh::{Mesh, MeshConfig, MeshEvent, NodeState};
 use pulc_base::{NodeId, log};
-use pulc_control::embedded_name;
+use pulc_control::{Client, embedded_name};
 use std::ffi::CString;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -17,15 +17,18 @@ use tokio::sync::mpsc;
 
 /// Mesh events that may wait for the job room.
 const EVENTS: usize = 64;
-/// How long the nodes of a local cluster may take to find each other.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long the nodes of a local cluster may take to find each other: sixty-four of them are two thousand handshakes, on a
+/// machine that may be busy.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// How long a client waits for the first answer.
+const GREETING: Duration = Duration::from_secs(120);
 
-/// Starts an embedded psid with `nodes` nodes and returns a client's line to the first one. `keeper_program` is a `pulc`
+/// Starts an embedded psid with `nodes` nodes and returns a client of the first one. `keeper_program` is a `pulc`
 /// binary, normally `/proc/self/exe`.
 ///
 /// # Errors
 /// When no thread, socket or identity can be had.
-pub fn start(nodes: u32, keeper_program: CString) -> Result<UnixStream, Error> {
+pub fn start(nodes: u32, keeper_program: CString) -> Result<Client, Error> {
     let (client, server) = UnixStream::pair().map_err(Error::io("cannot make a socket pair"))?;
     server.set_nonblocking(true).map_err(Error::io("cannot make a socket pair"))?;
     let runtime = event_loop::start()?;
@@ -38,7 +41,8 @@ pub fn start(nodes: u32, keeper_program: CString) -> Result<UnixStream, Error> {
             }
         })
         .map_err(Error::io("cannot start the embedded psid"))?;
-    Ok(client)
+    let failed = |error| Error::io("the embedded psid does not answer")(std::io::Error::other(error));
+    Client::greet(client, GREETING).map_err(failed)
 }
 
 async fn serve(nodes: u32, keeper_program: CString, server: UnixStream) -> Result<(), Error> {

@@ -3,8 +3,10 @@
 
 use crate::harness::{GUARD, Job, TempDir, command, tag};
 use crate::ports::Ports;
+use pulc_base::NodeId;
 use pulc_control::{Reply, Request, frame, socket_name};
-use pulc_testkit::{run_within, skipped};
+use pulc_psid::{identity::Token, membership::Member, mesh};
+use pulc_testkit::{run_within, skipped, token_in};
 use std::io::Write;
 use std::net::{TcpStream, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
@@ -12,6 +14,14 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 use std::process::{Command, Stdio};
 
 const PULC: &str = env!("CARGO_BIN_EXE_pulc");
+
+/// Why a daemon does not let a machine join whose PULC is of another version.
+fn join_as_version(version: u32, token: &str) -> pulc_psid::Error {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let token = Token::parse(token).unwrap();
+    let me = Member { id: NodeId([0; 16]), name: "other".to_owned(), addresses: Vec::new(), cores: 1, version };
+    runtime.block_on(mesh::join(&token, me)).err().expect("it was let in")
+}
 
 /// Bytes of every length up to a limit that look random and are the same every time.
 struct Garbage(u64);
@@ -151,7 +161,7 @@ fn output_to_a_full_disk_ends_the_job_with_a_word() {
 }
 
 #[test]
-fn a_client_of_another_version_and_one_that_talks_nonsense_are_told_so_by_the_daemon() {
+fn clients_and_nodes_of_another_version_and_nonsense_are_refused_by_the_daemon() {
     let (home, tag) = (TempDir::new(), tag());
     let (name, value) = tag.split_once('=').unwrap();
     let instance = format!("version-{}", std::process::id());
@@ -161,7 +171,9 @@ fn a_client_of_another_version_and_one_that_talks_nonsense_are_told_so_by_the_da
         command.env("XDG_STATE_HOME", &home.0).env("PULC_ENDS_WITH", std::process::id().to_string());
         run_within(command, GUARD)
     };
-    pulc(&["up", "--listen", "127.0.0.1:0"]).expect_success();
+    let up = pulc(&["up", "--listen", "127.0.0.1:0"]).expect_success();
+    let refused = join_as_version(999, &token_in(&up.stdout)).to_string();
+    assert!(refused.contains("speaks protocol version 1, this one 999; use the same PULC on both"), "{refused}");
     let socket = socket_name(rustix::process::getuid().as_raw(), Some(&instance));
     let answer = |bytes: &[u8]| {
         let mut line = UnixStream::connect_addr(&SocketAddr::from_abstract_name(&socket).unwrap()).unwrap();
