@@ -19,7 +19,7 @@ extern "C" {
 /* Arguments of one message, and bytes of a medium payload, at most. */
 #define PULC_AM_ARGS_MAX 8
 #define PULC_AM_MEDIUM_MAX 8192
-/* Tags of endpoints that refuse and that take every request. */
+/* Tags of endpoints that refuse (and are not found) and that take every request. */
 #define PULC_AM_TAG_NONE ((uint64_t)0)
 #define PULC_AM_TAG_ALL UINT64_MAX
 

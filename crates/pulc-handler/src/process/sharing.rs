@@ -70,9 +70,10 @@ impl Process {
         guard.sleeper = false;
         guard.engine.look_at_all();
         match woken {
-            Ok(Woken::Watchdog) => guard.engine.check_keeper(hand),
+            // Short sleeps one after another leave the watchdog no time: a keeper's end is looked for after each.
+            Ok(Woken::Watchdog | Woken::Deadline) => guard.engine.check_keeper(hand),
             Ok(Woken::Rung) => ladder.restart(),
-            Ok(Woken::Signal | Woken::Deadline) => {}
+            Ok(Woken::Signal) => {}
             // A sleep that fails is no reason to burn the core; the watchdog's pace is kept.
             Err(_) => std::thread::sleep(NAP_WITH_POSTS),
         }

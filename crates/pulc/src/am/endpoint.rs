@@ -6,6 +6,7 @@ use super::peer::Peer;
 use super::returned::Returned;
 use super::segment::Segment;
 use super::send;
+use super::table::AmTable;
 use super::token::{Message, Verdict};
 use super::{Bundle, TAG_ALL, TAG_NONE};
 use crate::Error;
@@ -121,10 +122,8 @@ impl Endpoint {
         let process = bundle.process;
         process.check_fork()?;
         let mut guard = process.lock();
-        let (table, outbox) = guard
-            .engine
-            .handler_and_outbox::<super::table::AmTable>(pulc_base::Proto::AM)
-            .expect("a bundle has registered it");
+        let (table, outbox) =
+            guard.engine.handler_and_outbox::<AmTable>(pulc_base::Proto::AM).expect("a bundle has registered it");
         if table.names.contains_key(name) {
             return Err(Error::NameTaken { name: name.to_owned() });
         }
@@ -152,9 +151,16 @@ impl Endpoint {
         &self.inner.shared.name
     }
 
-    /// Changes the tag: requests over mappings that were made with another one go back to their senders.
+    /// Changes the tag: requests over mappings that were made with another one go back to their senders. While the tag is
+    /// [`TAG_NONE`] nobody finds the endpoint.
     pub fn set_tag(&self, tag: u64) {
-        self.inner.shared.tag.store(tag, Ordering::Relaxed);
+        let shared = &self.inner.shared;
+        let mut guard = shared.process.lock();
+        shared.tag.store(tag, Ordering::Relaxed);
+        if let Some((table, outbox)) = guard.engine.handler_and_outbox::<AmTable>(pulc_base::Proto::AM) {
+            table.found(shared, outbox);
+        }
+        shared.process.poll(&mut guard, &mut Hand::empty());
     }
 
     pub fn tag(&self) -> u64 {

@@ -41,6 +41,8 @@ mod channels;
 mod endpoint;
 mod event;
 mod handlers;
+#[cfg(test)]
+mod hostile;
 mod mapping;
 mod parts;
 mod peer;
@@ -72,7 +74,7 @@ use pulc_base::clock::Nanos;
 
 /// Longest payload of a medium message in bytes.
 pub const MEDIUM_MAX: usize = 8 << 10;
-/// The tag of an endpoint that refuses every request.
+/// The tag of an endpoint that refuses every request, and that nobody finds.
 pub const TAG_NONE: u64 = 0;
 /// The tag of an endpoint that takes every request.
 pub const TAG_ALL: u64 = u64::MAX;

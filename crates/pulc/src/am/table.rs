@@ -226,11 +226,16 @@ impl AmTable {
         };
         let credits = credits.clamp(1, u64::from(self.credits_max)) as u16;
         let lookup = Lookup { src, reply_to, tag, credits, name: name.to_owned(), asker: asker.into() };
-        match self.names.get(name) {
-            Some(&endpoint) => self.accept(endpoint, &lookup, outbox),
+        match self.names.get(name).copied().filter(|endpoint| self.has_tag(*endpoint)) {
+            Some(endpoint) => self.accept(endpoint, &lookup, outbox),
             None if self.lookups.len() < LOOKUPS_MAX => self.lookups.push(lookup),
             None => answer(&lookup, 0, Err(Status::NoRoom), outbox),
         }
+    }
+
+    /// An endpoint without a tag is not found yet.
+    fn has_tag(&mut self, endpoint: u32) -> bool {
+        self.endpoints.get(endpoint).is_some_and(|state| state.shared.tag.load(Ordering::Relaxed) != super::TAG_NONE)
     }
 
     fn accept(&mut self, endpoint: u32, lookup: &Lookup, outbox: &mut Outbox) {
@@ -284,12 +289,20 @@ impl AmTable {
         let number = self.endpoints.add(|number| EndpointState { shared: make(number), segment: None })?;
         let shared = Arc::clone(&self.endpoints.get(number)?.shared);
         self.names.insert(shared.name.clone(), number);
+        self.found(&shared, outbox);
+        Some(shared)
+    }
+
+    /// An endpoint is open and may have a tag: those who have asked for it are answered.
+    pub fn found(&mut self, shared: &Arc<Shared>, outbox: &mut Outbox) {
+        if !self.has_tag(shared.number) {
+            return;
+        }
         let (asked, rest) = std::mem::take(&mut self.lookups).into_iter().partition(|asked| asked.name == shared.name);
         self.lookups = rest;
         for lookup in &asked {
-            self.accept(number, lookup, outbox);
+            self.accept(shared.number, lookup, outbox);
         }
-        Some(shared)
     }
 
     /// Closes an endpoint: requests to it go back from now on.

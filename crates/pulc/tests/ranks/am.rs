@@ -85,3 +85,9 @@ fn a_rank_that_ends_still_sends_the_reply_it_owes() {
     Job::on_one_node("am_last_reply", 2).succeeds();
     Job::on_nodes("am_last_reply", &[1, 1]).succeeds();
 }
+
+#[test]
+fn a_rank_whose_threads_wait_for_active_messages_burns_no_time() {
+    Job::on_one_node("am_idle", 2).succeeds();
+    Job::on_nodes("am_idle", &[1, 1]).succeeds();
+}

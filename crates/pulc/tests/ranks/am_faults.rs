@@ -1,6 +1,7 @@
 //! What the ranks of the tests of active messages do when something goes wrong, or several threads are at it.
 
 use crate::am_scenes::{HANG, PING, PONG, Stage, TAG, bump};
+use crate::scenes::cpu_ms;
 use pulc::am::{Bundle, Fetch, Landed, Long, LongReply, Medium, Mode, Opcode, Posted, Reply, Returned, Short, Status};
 use pulc::{Error, Rank};
 use std::io::Write;
@@ -61,6 +62,23 @@ impl Stage {
             self.other(1).request(&self.bundle, Short::<()>::new(7), ()).unwrap();
         }
         self.bundle.wait_until(HANG, || came.load(Ordering::Relaxed) == 1).unwrap();
+    }
+
+    pub fn idle(&self) {
+        let server = self.bundle.serve().unwrap();
+        self.part();
+        if self.me.0 == 0 {
+            std::thread::sleep(Duration::from_secs(2));
+        } else {
+            let before = cpu_ms();
+            let (seen, more) = (self.hellos.load(Ordering::Relaxed), self.hellos.clone());
+            self.bundle.wait_until(HANG, || more.load(Ordering::Relaxed) > seen).unwrap();
+            let burnt = cpu_ms() - before;
+            // Two threads that polled would burn 4000.
+            assert!(burnt < 100.0, "{burnt} ms burnt in 2 s of waiting");
+        }
+        self.part();
+        server.stop();
     }
 
     pub fn returned(&self) {

@@ -40,6 +40,7 @@ pub fn play(scene: &str) {
         "storm" => stage.storm(),
         "returned" => stage.returned(),
         "last_reply" => stage.last_reply(),
+        "idle" => stage.idle(),
         "served" => stage.served(),
         other => panic!("no scene {other}"),
     }

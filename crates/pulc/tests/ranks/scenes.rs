@@ -387,7 +387,7 @@ impl Stage {
 }
 
 /// Of this thread: the one that waits.
-fn cpu_ms() -> f64 {
+pub fn cpu_ms() -> f64 {
     let usage = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     usage.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e6
 }
