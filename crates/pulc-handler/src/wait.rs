@@ -53,6 +53,12 @@ impl Crowd {
         self.co_residents = others.filter(|slot| board.slot(*slot).core() == Some(core)).count() as u32;
     }
 
+    /// Whether ranks of this job run on this core, as far as they have said.
+    #[inline(always)]
+    pub(crate) fn has_job_mates(&self) -> bool {
+        self.co_residents > 0
+    }
+
     #[inline(always)]
     pub(crate) fn is_shared(&self) -> bool {
         self.co_residents > 0 || self.foreign_until != Nanos(0)

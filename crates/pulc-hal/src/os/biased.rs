@@ -64,6 +64,12 @@ impl<T> Biased<T> {
         self.try_lock_slowly()
     }
 
+    /// Whether no second thread has ever taken the lock. Only a hint: one may come at any time.
+    #[inline(always)]
+    pub fn is_biased(&self) -> bool {
+        !self.revoked.load(Ordering::Relaxed)
+    }
+
     /// The owner's short way in.
     #[inline(always)]
     fn enter(&self) -> bool {

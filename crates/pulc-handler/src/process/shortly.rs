@@ -1,7 +1,7 @@
 //! The short way of a receive: a moment of polling with as little around it as possible, before anything is prepared for a wait.
-//! Called by the interfaces; must never let go of the lock.
+//! Called by the interfaces; must never sleep.
 
-use super::{Guard, Process};
+use super::{Guard, Process, Shared};
 use crate::switch::Hand;
 use pulc_hal::os::cpu;
 use std::sync::atomic::Ordering;
@@ -9,6 +9,8 @@ use std::sync::atomic::Ordering;
 /// Rounds of a short poll, each of which looks at everything once and then at the hot peer only.
 const SHORT_ROUNDS: u32 = 24;
 const LOOKS_PER_ROUND: u32 = 8;
+/// Yields to job-mates before the ladder looks whether they are of use.
+const SHORT_YIELDS: u32 = 2;
 
 impl Process {
     /// Polls for a moment, as long as the core is this process's own, for a hand that wants something or has a ticket; whether
@@ -17,7 +19,7 @@ impl Process {
     pub fn poll_shortly(&self, guard: &mut Guard<'_>, hand: &mut Hand<'_>) -> bool {
         let shared = &mut **guard;
         if shared.crowd.is_shared() {
-            return false;
+            return self.yield_shortly(shared, hand);
         }
         for _ in 0..SHORT_ROUNDS {
             let frames = shared.engine.progress(hand);
@@ -38,5 +40,23 @@ impl Process {
             }
         }
         false
+    }
+
+    /// The same where a job-mate runs on this core: very likely it is the one waited for, and it has only to be given the core.
+    /// Nothing is let go of meanwhile, because nobody else is there to take it: no other thread has ever wanted the engine,
+    /// and the first one that does waits for the end of one yield.
+    #[inline(never)]
+    fn yield_shortly(&self, shared: &mut Shared, hand: &mut Hand<'_>) -> bool {
+        if !shared.crowd.has_job_mates() || !self.shared.is_biased() {
+            return false;
+        }
+        for _ in 0..SHORT_YIELDS {
+            if shared.engine.progress(hand) > 0 {
+                return hand.landed.is_some();
+            }
+            cpu::yield_now();
+            shared.engine.look_at_all();
+        }
+        shared.engine.progress(hand) > 0 && hand.landed.is_some()
     }
 }
