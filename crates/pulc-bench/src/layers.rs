@@ -2,6 +2,7 @@
 //! row once, then every row again), so that a disturbance hits all rows alike; what is shown is the median of the rounds.
 
 use crate::job::Job;
+use crate::net::tag_price_ns;
 use crate::pair::{Pair, Seat};
 use crate::row::{self, Layer, Place, Row};
 use crate::{Error, wire};
@@ -71,7 +72,10 @@ const PLAN: &[(Place, &[Layer])] = &[
             Layer::Udp,
         ],
     ),
-    (Place::Net, &[Layer::Device, Layer::Link, Layer::Rawdata, Layer::Port, Layer::Am, Layer::Tcp, Layer::Udp]),
+    (
+        Place::Net,
+        &[Layer::Device, Layer::Link, Layer::Encrypted, Layer::Rawdata, Layer::Port, Layer::Am, Layer::Tcp, Layer::Udp],
+    ),
 ];
 
 pub fn run(args: &Args) -> Result<ExitCode, Error> {
@@ -165,6 +169,7 @@ impl Run<'_> {
                         (seat.ip, seat.enter) = end;
                     }
                     notes.push("net: two network namespaces joined by a veth pair".into());
+                    notes.push(prices());
                     held = Some(wire);
                 }
                 Err(error) => notes.push(format!("net: over the loopback of this machine ({error})")),
@@ -270,6 +275,17 @@ impl Bench {
         let rows = text.lines().map(|line| serde_json::from_str(line).map_err(|_| Error::Nonsense(line.to_string())));
         rows.collect()
     }
+}
+
+/// What authentication and encryption cost, apart from everything else.
+fn prices() -> String {
+    let [small, full] =
+        [8, 1472 - pulc_link::OVERHEAD].map(|bytes| [false, true].map(|secret| tag_price_ns(bytes, secret)));
+    format!(
+        "net: the tag of a frame costs {:.0} ns at either end around 8 bytes and {:.0} ns in a full frame of 1472; encrypted {:.0}\n\
+         and {:.0} ns",
+        small[0], full[0], small[1], full[1]
+    )
 }
 
 /// `8`, `64k`, `1M`; at least a word, at most [`BYTES_MAX`].

@@ -12,6 +12,8 @@ pub enum Layer {
     Device,
     /// A reliable link over the udp device
     Link,
+    /// The same with everything encrypted
+    Encrypted,
     /// Rawdata channels, the crate `pulc`
     Rawdata,
     /// Ordered ports, the crate `pulc`
@@ -64,6 +66,7 @@ impl Layer {
             Layer::Hardware => "hardware",
             Layer::Device => "device",
             Layer::Link => "link",
+            Layer::Encrypted => "encrypted",
             Layer::Rawdata => "rawdata",
             Layer::Port => "port",
             Layer::Am => "am",

@@ -38,13 +38,22 @@ fn layers_between_two_nodes_measures_device_link_and_port_over_real_daemons() {
     if let Err(why) = pulc_testkit::netns::Netns::new() {
         return skipped("layers_between_two_nodes", &why.to_string());
     }
-    let arguments =
-        ["layers", "--quick", "--json", "--places", "net", "--layers", "device,link,rawdata,port,am", "--bytes", "8"];
+    let arguments = [
+        "layers",
+        "--quick",
+        "--json",
+        "--places",
+        "net",
+        "--layers",
+        "device,link,encrypted,rawdata,port,am",
+        "--bytes",
+        "8",
+    ];
     let finished = bench(&arguments).expect_success();
     assert!(finished.stderr.contains("two network namespaces"), "{finished:?}");
     let rows = rows(&finished.stdout);
     let layers: Vec<_> = rows.iter().filter_map(|row| row["layer"].as_str()).collect();
-    assert_eq!(layers, ["device", "link", "rawdata", "port", "am"]);
+    assert_eq!(layers, ["device", "link", "encrypted", "rawdata", "port", "am"]);
 }
 
 #[test]
