@@ -344,7 +344,8 @@ impl Device for Udp {
 
     fn poll(&mut self, sink: &mut impl Sink, budget: usize) -> usize {
         let mut handed = 0;
-        while handed < budget && self.refill() {
+        // One batch a poll: to ask again before the frames are worked on would cost a system call that mostly brings nothing.
+        while handed < budget && (self.current < self.received || (handed == 0 && self.refill())) {
             let (len, segment) = self.inbox.shape(self.current);
             let Some(peer) = self.inbox.sender(self.current).and_then(|sender| self.peer_of(sender)) else {
                 self.counters.frames_refused += len.div_ceil(segment.max(1)).max(1) as u64;

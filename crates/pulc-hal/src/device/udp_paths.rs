@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// Peers with a socket of their own; descriptors are a budget too.
 const CONNECTED_MAX: usize = 16;
 /// Looks at one socket, in vain or not, before the others are looked at.
-const SAME_SOCKET_MAX: u32 = 4;
+const SAME_SOCKET_MAX: u32 = 16;
 /// Wanted for each socket's buffers; the kernel gives what its limits allow.
 const SOCKET_BUFFER_BYTES: i32 = 4 << 20;
 /// How the bound socket is known to epoll.
