@@ -2,6 +2,7 @@
 //! doorbells. Called by the handler and by the keeper; must never know of protocols or jobs.
 #![doc = include_str!("../README.md")]
 
+mod bias;
 pub mod board;
 pub mod calibration;
 pub mod device;

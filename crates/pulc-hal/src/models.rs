@@ -3,7 +3,7 @@
 //! ring of four cells, two threads.
 
 use crate::device::shm::model::{CellsIn, CellsOut, Consumer, Kind, Producer, header};
-use crate::doorbell;
+use crate::{bias, doorbell};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::thread;
@@ -123,5 +123,37 @@ fn a_sleeper_sees_the_message_or_its_sender_sees_the_sleeper() {
         let seen = message.load(Ordering::Acquire) == 1;
         let rung = sender.join().expect("the sender ends");
         assert!(seen || rung, "asleep with a message waiting and nobody ringing");
+    });
+}
+
+#[test]
+fn the_owner_of_a_biased_lock_and_the_thread_that_revokes_it_are_never_inside_together() {
+    loom::model(|| {
+        let inside = Arc::new(AtomicU32::new(0));
+        let revoked = Arc::new(AtomicU32::new(0));
+        // Loom complains if the two touch it without order.
+        let value = Arc::new(loom::cell::UnsafeCell::new(0));
+        let (inside_owner, revoked_owner, value_owner) = (inside.clone(), revoked.clone(), value.clone());
+        let owner = thread::spawn(move || {
+            let mut times = 0;
+            for _ in 0..2 {
+                if !bias::enter(&*inside_owner, &*revoked_owner) {
+                    break;
+                }
+                // SAFETY: a model's cell; loom itself checks that nobody else is there.
+                value_owner.with_mut(|value| unsafe { *value += 1 });
+                bias::leave(&*inside_owner);
+                times += 1;
+            }
+            times
+        });
+        bias::revoke(&*revoked);
+        while bias::is_inside(&*inside) {
+            thread::yield_now();
+        }
+        // SAFETY: as above.
+        let seen = value.with_mut(|value| unsafe { *value });
+        let times = owner.join().expect("the owner ends");
+        assert_eq!(seen, times, "the owner was inside after its right was revoked");
     });
 }

@@ -9,10 +9,11 @@
 //! Must never be locked twice by one thread, and never from a signal handler.
 //! Source: biased locking after Kawachiya et al., OOPSLA 2002; membarrier(2).
 
-use crate::sync::{barrier_of_all_threads, compiler_barrier, prepare_barrier_of_all_threads};
+use crate::bias;
+use crate::sync::prepare_barrier_of_all_threads;
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -24,9 +25,9 @@ pub struct Biased<T> {
     /// The thread that may use the short way; 0: nobody yet.
     owner: AtomicUsize,
     /// The owner is inside by the short way. Written by the owner only.
-    busy: AtomicBool,
+    busy: AtomicU32,
     /// There is no short way any more.
-    revoked: AtomicBool,
+    revoked: AtomicU32,
     mutex: Mutex<()>,
     value: UnsafeCell<T>,
 }
@@ -48,8 +49,8 @@ impl<T> Biased<T> {
         let revoked = !prepare_barrier_of_all_threads();
         Biased {
             owner: AtomicUsize::new(0),
-            busy: AtomicBool::new(false),
-            revoked: AtomicBool::new(revoked),
+            busy: AtomicU32::new(0),
+            revoked: AtomicU32::new(u32::from(revoked)),
             mutex: Mutex::new(()),
             value: UnsafeCell::new(value),
         }
@@ -67,25 +68,14 @@ impl<T> Biased<T> {
     /// Whether no second thread has ever taken the lock. Only a hint: one may come at any time.
     #[inline(always)]
     pub fn is_biased(&self) -> bool {
-        !self.revoked.load(Ordering::Relaxed)
+        !bias::is_revoked(&self.revoked)
     }
 
     /// The owner's short way in.
     #[inline(always)]
     fn enter(&self) -> bool {
         // Already inside, which is a mistake of the caller: the long way makes it wait for itself, as a mutex would.
-        if self.busy.load(Ordering::Relaxed) {
-            return false;
-        }
-        self.busy.store(true, Ordering::Relaxed);
-        // Pairs with the barrier in `revoke`: either that thread sees `busy` or this one sees `revoked`.
-        compiler_barrier();
-        // Acquire: pairs with the release of `revoke`. It is never taken back, so the way stays closed.
-        if self.revoked.load(Ordering::Acquire) {
-            self.busy.store(false, Ordering::Release);
-            return false;
-        }
-        true
+        self.busy.load(Ordering::Relaxed) == 0 && bias::enter(&self.busy, &self.revoked)
     }
 
     #[inline(never)]
@@ -121,18 +111,15 @@ impl<T> Biased<T> {
 
     /// Whether the holder of the mutex is alone: the first thread becomes the owner, any other one revokes its right.
     fn may_pass(&self) -> bool {
-        if !self.revoked.load(Ordering::Relaxed) {
+        if !bias::is_revoked(&self.revoked) {
             let owner = self.owner.load(Ordering::Relaxed);
             if owner == 0 {
                 self.owner.store(super::cpu::this_thread(), Ordering::Relaxed);
                 return true;
             }
-            self.revoked.store(true, Ordering::Release);
-            // Pairs with the compiler barrier in `enter`.
-            barrier_of_all_threads();
+            bias::revoke(&self.revoked);
         }
-        // Acquire: pairs with the release with which the owner leaves.
-        !self.busy.load(Ordering::Acquire)
+        !bias::is_inside(&self.busy)
     }
 
     #[inline(always)]
@@ -164,8 +151,7 @@ impl<T> Drop for BiasedGuard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
         if self.mutex.is_none() {
-            // Release: pairs with the acquire of `may_pass`.
-            self.lock.busy.store(false, Ordering::Release);
+            bias::leave(&self.lock.busy);
         }
     }
 }
