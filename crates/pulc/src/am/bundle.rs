@@ -231,12 +231,12 @@ impl Inner {
     pub fn run_queued<'p>(&'p self, mut guard: Guard<'p>) -> (usize, Guard<'p>) {
         let mut count = 0;
         while count < POLL_BUDGET
-            && let Some(arrival) = send::table(&mut guard.engine).take(self.number)
+            && let Some(mut arrival) = send::table(&mut guard.engine).take(self.number)
         {
             drop(guard);
-            let ran = Ran::of(self, arrival);
+            let ran = Ran::of(self, &mut arrival);
             guard = self.process.lock();
-            ran.finish(&mut guard);
+            ran.finish(self, &mut guard, &mut arrival);
             count += 1;
         }
         if count > 0 {

@@ -22,27 +22,37 @@ pub(crate) fn in_handler() -> bool {
     IN_HANDLER.get()
 }
 
-/// A message whose handler has run, and what is to be done about it.
+/// How the handler of a message ended.
 pub(crate) struct Ran {
-    arrival: Arrival,
     answer: Answer,
     verdict: Verdict,
-    bundle: u32,
 }
 
 /// Restores order when a handler panics.
 struct Unwinding<'a> {
     inner: &'a Inner,
-    arrival: Option<Arrival>,
+    call: &'a Call<'a>,
 }
 
 impl Drop for Unwinding<'_> {
+    #[cold]
     fn drop(&mut self) {
         IN_HANDLER.set(false);
-        let Some(arrival) = self.arrival.take() else { return };
         let mut guard = self.inner.process.lock();
-        let ran = Ran { arrival, answer: Answer::None, verdict: Err(Status::Panicked), bundle: self.inner.number };
-        ran.finish(&mut guard);
+        let table = send::table(&mut guard.engine);
+        table.tally.handled += 1;
+        if let Some(state) = table.bundles.get(self.inner.number) {
+            state.running -= 1;
+        }
+        let request = self.call.request;
+        let &Arrival { channel, slot, tell, .. } = request;
+        match self.call.answer.replace(Answer::None) {
+            _ if !self.call.is_request => {}
+            // The reply is on its way, or what goes on will answer.
+            Answer::Left if tell => send::tell(&mut guard.engine, channel, slot),
+            Answer::Left | Answer::Fetched => {}
+            _ => refuse(&mut guard, channel, slot, Status::Panicked),
+        }
         send::flush_acks(&mut guard.engine);
         self.inner.process.announce(&guard);
     }
@@ -51,74 +61,78 @@ impl Drop for Unwinding<'_> {
 impl Ran {
     /// Runs the handler of a message.
     #[inline]
-    pub fn of(inner: &Inner, mut arrival: Arrival) -> Ran {
-        let payload = std::mem::replace(&mut arrival.payload, Payload::None);
-        let mut unwinding = Unwinding { inner, arrival: Some(arrival) };
+    pub fn of(inner: &Inner, arrival: &mut Arrival) -> Ran {
+        let is_request = is_request(arrival);
+        let mut payload = Some(std::mem::replace(&mut arrival.payload, Payload::None));
+        let call = Call::of(inner.process, arrival, is_request);
+        let unwinding = Unwinding { inner, call: &call };
         IN_HANDLER.set(true);
-        let mut answer = Answer::None;
-        let mut payload = Some(payload);
-        let verdict = match &unwinding.arrival {
-            Some(arrival) => handle(inner, arrival, &mut payload, &mut answer),
-            None => Ok(()),
-        };
+        let verdict = handle(&call, &mut payload);
         IN_HANDLER.set(false);
-        let mut arrival = unwinding.arrival.take().expect("only a panic takes it away");
+        std::mem::forget(unwinding);
+        let answer = call.answer.into_inner();
         arrival.payload = payload.unwrap_or(Payload::None);
-        Ran { arrival, answer, verdict, bundle: inner.number }
+        Ran { answer, verdict }
     }
 
     /// Answers a request, gives the memory of the message back, and lets the next handler run.
     #[inline]
-    pub fn finish(self, guard: &mut Locked) {
-        let Ran { arrival, answer, verdict, bundle } = self;
-        let engine = &mut guard.engine;
-        let table = send::table(engine);
+    pub fn finish(self, inner: &Inner, guard: &mut Locked, arrival: &mut Arrival) {
+        let table = send::table(&mut guard.engine);
         table.tally.handled += 1;
-        if let Some(state) = table.bundles.get(bundle) {
+        if let Some(state) = table.bundles.get(inner.number) {
             state.running -= 1;
         }
-        let Arrival { kind, slot, tell, channel, src, payload, .. } = &arrival;
-        let is_request = matches!(kind, Kind::Short | Kind::Medium | Kind::Long | Kind::Fetch);
-        if is_request && !matches!(payload, Payload::Returned(_)) {
-            match (verdict, answer) {
-                (Err(why), _) => refuse(guard, *channel, *slot, why),
-                (Ok(()), Answer::Declined) => refuse(guard, *channel, *slot, Status::Declined),
-                (Ok(()), Answer::Fetched) => {}
-                (Ok(()), Answer::None) => send::acknowledge(engine, *channel, *slot),
-                (Ok(()), Answer::Left) if *tell => send::tell(engine, *channel, *slot),
-                (Ok(()), Answer::Left) => {}
-                (Ok(()), Answer::Short { handler, words }) => {
-                    if !*tell {
-                        send::free_slot(table, *channel, *slot);
-                    }
-                    table.tally.replies += 1;
-                    let header = Header {
-                        kind: Kind::ReplyShort,
-                        words: words.all().len() as u8,
-                        handler,
-                        slot: *slot,
-                        tell: false,
-                        channel: arrival.reply_to,
-                        offset: 0,
-                    };
-                    let sent = match send::try_short(engine, *src, header, &words) {
-                        Ok(true) => Ok(()),
-                        Ok(false) => send::now(engine, *src, header, &words, send::Payload::None),
-                        Err(fault) => Err(fault),
-                    };
-                    if sent.is_err() {
-                        send::reply_came_back(engine, &arrival, Kind::ReplyShort, handler, words);
-                    }
-                    if *tell {
-                        send::tell(engine, *channel, *slot);
-                    }
-                }
-            }
+        if is_request(arrival) {
+            self.answer(guard, arrival);
         }
-        if let Payload::Bytes { bytes, .. } = arrival.payload {
+        if let Payload::Bytes { bytes, .. } = &mut arrival.payload {
+            let bytes = std::mem::take(bytes);
             send::table(&mut guard.engine).spare.give(bytes);
         }
     }
+
+    #[inline]
+    fn answer(self, guard: &mut Locked, arrival: &Arrival) {
+        let &Arrival { channel, slot, tell, src, reply_to, .. } = arrival;
+        let engine = &mut guard.engine;
+        match (self.verdict, self.answer) {
+            (Err(why), _) => refuse(guard, channel, slot, why),
+            (Ok(()), Answer::Declined) => refuse(guard, channel, slot, Status::Declined),
+            (Ok(()), Answer::Fetched) => {}
+            (Ok(()), Answer::None) => send::acknowledge(engine, channel, slot),
+            (Ok(()), Answer::Left) if tell => send::tell(engine, channel, slot),
+            (Ok(()), Answer::Left) => {}
+            (Ok(()), Answer::Short { handler, words }) => {
+                let table = send::table(engine);
+                if !tell {
+                    send::free_slot(table, channel, slot);
+                }
+                table.tally.replies += 1;
+                let count = words.all().len() as u8;
+                let kind = Kind::ReplyShort;
+                let header = Header { kind, words: count, handler, slot, tell: false, channel: reply_to, offset: 0 };
+                let sent = match send::try_short(engine, src, header, &words) {
+                    Ok(true) => Ok(()),
+                    Ok(false) => send::now(engine, src, header, &words, send::Payload::None),
+                    Err(fault) => Err(fault),
+                };
+                if sent.is_err() {
+                    send::reply_came_back(engine, arrival, kind, handler, words);
+                }
+                if tell {
+                    send::tell(engine, channel, slot);
+                }
+            }
+        }
+    }
+}
+
+/// A request that waits for its answer, not one of ours that came back.
+#[inline]
+fn is_request(arrival: &Arrival) -> bool {
+    matches!(arrival.kind, Kind::Short | Kind::Medium | Kind::Long | Kind::Fetch)
+        && !matches!(arrival.payload, Payload::Returned(_))
 }
 
 #[cold]
@@ -130,9 +144,9 @@ fn refuse(guard: &mut Locked, channel: u32, slot: u16, why: Status) {
 
 /// Finds the handler of a message and calls it.
 #[inline]
-fn handle(inner: &Inner, arrival: &Arrival, payload: &mut Option<Payload>, answer: &mut Answer) -> Verdict {
+fn handle(call: &Call<'_>, payload: &mut Option<Payload>) -> Verdict {
+    let arrival = call.request;
     let shared = &arrival.endpoint;
-    let call = Call::of(inner.process, arrival);
     let data = match payload {
         Some(Payload::Returned(status)) => {
             returned(shared, arrival, *status);
@@ -140,16 +154,15 @@ fn handle(inner: &Inner, arrival: &Arrival, payload: &mut Option<Payload>, answe
         }
         Some(Payload::Fetched(_)) => {
             if let Some(Payload::Fetched(fetched)) = payload.take() {
-                fetched.there(Token { call: &call });
+                fetched.there(Token { call });
             }
-            *answer = call.answer.into_inner();
             return Ok(());
         }
         Some(Payload::Bytes { bytes, skip }) => Data::Bytes(&bytes[*skip..]),
         Some(Payload::Landed { offset, len }) => Data::Landed(Landed { endpoint: shared, offset: *offset, len: *len }),
         Some(Payload::Offer { len }) => {
             call.answer.set(Answer::Declined);
-            Data::Offer(Offer { call: &call, len: *len })
+            Data::Offer(Offer { call, len: *len })
         }
         Some(Payload::None) | None => Data::None,
     };
@@ -161,7 +174,7 @@ fn handle(inner: &Inner, arrival: &Arrival, payload: &mut Option<Payload>, answe
         Some(run) => run(Message {
             opcode: Opcode::of(arrival.kind),
             source: Source { rank: arrival.src },
-            token: (!is_answer).then_some(Token { call: &call }),
+            token: (!is_answer).then_some(Token { call }),
             words: &arrival.words,
             data,
         }),
@@ -171,7 +184,6 @@ fn handle(inner: &Inner, arrival: &Arrival, payload: &mut Option<Payload>, answe
         returned(shared, arrival, why);
         return Ok(());
     }
-    *answer = call.answer.into_inner();
     verdict
 }
 

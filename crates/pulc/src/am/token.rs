@@ -32,12 +32,14 @@ pub(crate) enum Answer {
 pub(crate) struct Call<'a> {
     pub process: &'static Process,
     pub request: &'a Arrival,
+    /// Not one of ours that came back, nor a reply.
+    pub is_request: bool,
     pub answer: Cell<Answer>,
 }
 
 impl<'a> Call<'a> {
-    pub fn of(process: &'static Process, request: &'a Arrival) -> Call<'a> {
-        Call { process, request, answer: Cell::new(Answer::None) }
+    pub fn of(process: &'static Process, request: &'a Arrival, is_request: bool) -> Call<'a> {
+        Call { process, request, is_request, answer: Cell::new(Answer::None) }
     }
 }
 
