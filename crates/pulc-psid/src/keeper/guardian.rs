@@ -9,6 +9,7 @@ use pulc_base::log;
 use pulc_hal::os::process::{Child, Forked, fork_alone};
 use pulc_hal::os::signals::{self, SIGCHLD, SIGHUP, SIGINT, SIGTERM, SignalFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getppid, pidfd_send_signal, wait};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -48,29 +49,41 @@ impl Guarded {
     }
 }
 
-/// Splits the calling process, which must be single-threaded, into guardian and keeper. `line` is the keeper's.
-pub fn split(line: OwnedFd) -> io::Result<Part> {
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+/// Splits the calling process, which must be single-threaded, into guardian and keeper. `line` is the keeper's: the guardian
+/// holds no end of it, so that psid sees it close when the keeper dies.
+///
+/// # Errors
+/// With the line, when there is no process or descriptor to be had.
+pub fn split(line: OwnedFd) -> Result<Part, (io::Error, OwnedFd)> {
     let psid = getppid();
-    let (word, will) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK)?;
     let me = rustix::process::getpid();
-    match fork_alone()? {
-        Forked::Child => {
+    let ready = rustix::process::set_child_subreaper(Some(me))
+        .and_then(|()| pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK))
+        .map_err(io::Error::from)
+        .and_then(|pipe| Ok((pipe, fork_alone()?)));
+    match ready {
+        Err(error) => Err((error, line)),
+        Ok(((_, will), Forked::Child)) => {
             // The keeper is told when its guardian dies, and asks who its parent is whenever it is told.
-            rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
+            if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::TERM)) {
+                return Err((error.into(), line));
+            }
+            if getppid() != Some(me) {
+                return Err((io::Error::other("its guardian died"), line));
+            }
             let _ = rustix::thread::set_name(c"pulc-keeper");
             Ok(Part::Keeper(Guarded { guardian: me, will }, line))
         }
-        Forked::Parent(keeper) => {
+        Ok(((word, will), Forked::Parent(keeper))) => {
             drop((line, will));
             let _ = rustix::thread::set_name(c"pulc-guardian");
-            let code = guard(&keeper, psid).unwrap_or_else(|error| {
+            let ended = guard(&keeper, psid).unwrap_or_else(|error| {
                 log!(Error, "guardian", "{error}; the job ends");
                 let _ = pidfd_send_signal(&keeper.pidfd, Signal::KILL);
                 None
             });
-            match code {
-                Some(code) if code.exit_status() == Some(0) => Ok(Part::Guardian(ExitCode::SUCCESS)),
+            match ended {
+                Some(status) if status.exit_status() == Some(0) => Ok(Part::Guardian(ExitCode::SUCCESS)),
                 _ => Ok(Part::Guardian(bury(word))),
             }
         }

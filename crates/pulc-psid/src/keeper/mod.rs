@@ -53,25 +53,23 @@ const SWEEP: Nanos = Nanos::from_ms(5);
 
 /// The whole life of a keeper and of its guardian. `line` is the keeper's connection to psid.
 pub fn main(line: OwnedFd) -> ExitCode {
-    let for_failure = line.try_clone();
-    let part = guardian::split(line).and_then(|part| match part {
-        Part::Guardian(code) => Ok(code),
-        Part::Keeper(guarded, line) => {
-            Keeper::new(UnixStream::from(line), guarded)?.run()?;
-            Ok(ExitCode::SUCCESS)
-        }
-    });
-    match part {
-        Ok(code) => code,
-        Err(error) => {
-            let text = format!("the keeper of the job cannot go on: {}", shortage(&error));
-            log!(Info, "keeper", "{text}");
-            if let Ok(line) = for_failure {
-                control::last_words(UnixStream::from(line), text);
+    let (error, line) = match guardian::split(line) {
+        Ok(Part::Guardian(code)) => return code,
+        Ok(Part::Keeper(guarded, line)) => {
+            let spare = line.try_clone();
+            match Keeper::new(UnixStream::from(line), guarded).and_then(|mut keeper| keeper.run()) {
+                Ok(()) => return ExitCode::SUCCESS,
+                Err(error) => (error, spare),
             }
-            ExitCode::FAILURE
         }
+        Err((error, line)) => (error, Ok(line)),
+    };
+    let text = format!("the keeper of the job cannot go on: {}", shortage(&error));
+    log!(Info, "keeper", "{text}");
+    if let Ok(line) = line {
+        control::last_words(UnixStream::from(line), text);
     }
+    ExitCode::FAILURE
 }
 
 struct Keeper {
