@@ -80,6 +80,32 @@ fn a_handler_that_panics_in_the_polling_thread_leaves_everything_usable() {
 }
 
 #[test]
+fn a_handler_that_panics_after_its_reply_has_replied() {
+    let Alone { bundle, endpoint, me, .. } = alone("late panic", Mode::Sequential, 1);
+    let (echo, echoed) = (Short::<()>::new(9), pulc::am::MediumReply::<()>::new(10));
+    let replies = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&replies);
+    endpoint.on_error(|back| panic!("{back:?} came back")).unwrap();
+    let run = move |_, (), bytes: &[u8]| {
+        assert_eq!(bytes, b"said before");
+        count.fetch_add(1, Ordering::Relaxed);
+    };
+    endpoint.on_reply_medium(echoed, run).unwrap();
+    let run = move |token: pulc::am::Token<'_>, ()| {
+        token.reply_medium(echoed, (), b"said before").unwrap();
+        panic!("on purpose");
+    };
+    endpoint.on(echo, run).unwrap();
+    for turn in 1..=3 {
+        me.request(&bundle, echo, ()).unwrap();
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| bundle.wait(HANG)));
+        assert!(panicked.is_err());
+        bundle.wait_until(HANG, || replies.load(Ordering::Relaxed) == turn).unwrap();
+    }
+    assert_eq!(me.credits(), (1, 1));
+}
+
+#[test]
 fn handlers_of_a_parallel_bundle_run_at_the_same_time_and_those_of_a_sequential_one_do_not() {
     let Alone { bundle, endpoint, me, replies } = alone("parallel", Mode::Parallel, 4);
     let meet = Arc::new(Barrier::new(2));
