@@ -50,6 +50,7 @@ const PLAN: &[(Place, &[Layer])] = &[
             Layer::Hardware,
             Layer::Device,
             Layer::Rawdata,
+            Layer::Shared,
             Layer::Port,
             Layer::Am,
             Layer::Pipe,

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::am::Am;
-use crate::measure::{Channel, answer, ask};
+use crate::measure::{BYTES_MIN, Channel, answer, ask};
 use crate::row::{self, Layer, Place, Row};
 use pulc::{Address, From, Match, Port, Pulc, Rank};
 use pulc_base::clock::Nanos;
@@ -67,6 +67,13 @@ fn messages(layer: Layer, place: Place, budget: Nanos, sizes: &[usize], cores: &
             let channel = pulc.open_channel(peer, 1).map_err(port_error)?;
             measure(&pulc, &mut Raw(channel), layer, place, budget, sizes)
         }
+        Layer::Shared => {
+            let channel = pulc.open_channel(peer, 1).map_err(port_error)?;
+            let longest = sizes.iter().copied().max().unwrap_or_default().max(BYTES_MIN);
+            let mut block = pulc::alloc(longest).map_err(port_error)?;
+            block.fill(0);
+            measure(&pulc, &mut Shared { channel, block }, layer, place, budget, sizes)
+        }
         Layer::Port => {
             let port = pulc.open_port(NAME).map_err(port_error)?;
             measure(&pulc, &mut Ports { port, peer, address: Address::new(peer, NAME) }, layer, place, budget, sizes)
@@ -121,6 +128,23 @@ impl Channel for Raw {
 
     fn recv(&mut self, message: &mut [u8]) -> Result<(), Error> {
         self.0.recv(message).map(|_| ()).map_err(port_error)
+    }
+}
+
+/// Sends out of memory that rests but for its first byte, which is the order that the stream needs.
+struct Shared {
+    channel: pulc::rawdata::Channel,
+    block: pulc::Block,
+}
+
+impl Channel for Shared {
+    fn send(&mut self, message: &[u8]) -> Result<(), Error> {
+        self.block[0] = message[0];
+        self.channel.send(&self.block[..message.len()]).map_err(port_error)
+    }
+
+    fn recv(&mut self, message: &mut [u8]) -> Result<(), Error> {
+        self.channel.recv(message).map(|_| ()).map_err(port_error)
     }
 }
 

@@ -16,6 +16,8 @@ pub enum Layer {
     Encrypted,
     /// Rawdata channels, the crate `pulc`
     Rawdata,
+    /// The same, sent out of memory that the receiver reads
+    Shared,
     /// Ordered ports, the crate `pulc`
     Port,
     /// Active messages, the crate `pulc`
@@ -58,7 +60,7 @@ pub struct Row {
 impl Layer {
     /// Whether its processes are ranks of a job, started by the launcher.
     pub fn is_of_a_job(self) -> bool {
-        matches!(self, Layer::Rawdata | Layer::Port | Layer::Am)
+        matches!(self, Layer::Rawdata | Layer::Shared | Layer::Port | Layer::Am)
     }
 
     pub fn name(self) -> &'static str {
@@ -68,6 +70,7 @@ impl Layer {
             Layer::Link => "link",
             Layer::Encrypted => "encrypted",
             Layer::Rawdata => "rawdata",
+            Layer::Shared => "shared",
             Layer::Port => "port",
             Layer::Am => "am",
             Layer::Pipe => "pipe",

@@ -62,7 +62,7 @@ fn measure(task: &Task, line: &Line) -> Result<Option<Figures>, Error> {
         Layer::Unix => both(task, &mut kernel::unix(task, line)?),
         Layer::Tcp => both(task, &mut kernel::tcp(task, line)?),
         Layer::Udp => both(task, &mut kernel::udp(task, line)?),
-        Layer::Rawdata | Layer::Port | Layer::Am => {
+        Layer::Rawdata | Layer::Shared | Layer::Port | Layer::Am => {
             Err(Error::NotHere { layer: task.layer.name(), why: "its processes are started by the launcher".into() })
         }
     }

@@ -47,15 +47,8 @@ pub static LINGER_MS: Param = Param {
 };
 
 /// All of them.
-pub static PARAMS: &[&Param] = &[
-    &EAGER_MAX_BYTES,
-    &UNEXPECTED_MAX_BYTES,
-    &MESSAGE_MAX_BYTES,
-    &REFERENCE_MIN_BYTES,
-    &SPIN_US,
-    &ATTACH_TIMEOUT_MS,
-    &LINGER_MS,
-];
+pub static PARAMS: &[&Param] =
+    &[&EAGER_MAX_BYTES, &UNEXPECTED_MAX_BYTES, &MESSAGE_MAX_BYTES, &SPIN_US, &ATTACH_TIMEOUT_MS, &LINGER_MS];
 
 /// What the engine obeys, read from the table.
 #[derive(Clone, Copy, Debug)]

@@ -11,6 +11,8 @@ mod parts;
 mod receive;
 mod state;
 mod table;
+#[cfg(test)]
+mod tests;
 
 pub use buffer::{Buffer, Landed};
 pub use channel::{Channel, select};

@@ -1,9 +1,10 @@
 //! The receive handler of the rawdata protocol: which channels there are, what is posted, what was kept. Called by the protocol
 //! switch for every frame of this protocol and by `channel` between polls, always with the engine locked; never blocks.
 //!
-//! The protocol's header is four bytes: the channel's number and the kind of message (u16 each, little-endian). A channel is known
-//! by the rank at its other end and its number, which is the same at both ends. `DATA` is a message; `LOAN` says where in its
-//! sender's arena one lies: offset and length (u64), the lender's number for it (u32); `RETURN` gives that number back.
+//! The protocol's header is eight bytes, so that it travels as one word: the channel's number and the kind of message (u16 each,
+//! little-endian), and four that are zero. A channel is known by the rank at its other end and its number, which is the same at
+//! both ends. `DATA` is a message; `LOAN` says where in its sender's arena one lies: offset and length (u64), the lender's
+//! number for it (u32); `RETURN` gives that number back.
 
 use super::buffer::{Buffer, Landed};
 use super::kept::{Kept, Lent, SMALL_BYTES};

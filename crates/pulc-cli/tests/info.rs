@@ -1,0 +1,93 @@
+//! `pulc info` and the calibration file as users meet them: measured, obeyed, overruled, and ignored when it is spoilt.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A cache folder that goes away with the test.
+struct Cache(PathBuf);
+
+impl Cache {
+    fn new(name: &str) -> Cache {
+        let folder = std::env::temp_dir().join(format!("pulc-info-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder can be made");
+        Cache(folder)
+    }
+
+    /// Parameters as JSON, and what was said on standard error.
+    fn info(&self, more: &[&str], environment: &[(&str, &str)]) -> (Vec<serde_json::Value>, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pulc"));
+        command.args(["info", "--json"]).args(more).env("XDG_CACHE_HOME", &self.0);
+        let output = command.envs(environment.iter().copied()).output().expect("pulc starts");
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8(output.stdout).expect("text");
+        let rows = text.lines().map(|line| serde_json::from_str(line).expect("one JSON object a line")).collect();
+        (rows, String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    fn file(&self) -> Option<PathBuf> {
+        let folder = std::fs::read_dir(self.0.join("pulc")).ok()?;
+        folder.flatten().map(|entry| entry.path()).find(|path| is_whole(path))
+    }
+}
+
+fn is_whole(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("calibration-"))
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn source<'a>(rows: &'a [serde_json::Value], name: &str) -> &'a str {
+    let row = rows.iter().find(|row| row["name"] == name).expect("the parameter is listed");
+    row["source"].as_str().expect("a word")
+}
+
+#[test]
+fn every_parameter_has_one_row_with_value_limits_and_source() {
+    let cache = Cache::new("rows");
+    let (rows, _) = cache.info(&[], &[("PULC_EAGER_MAX_BYTES", "32k")]);
+    assert!(rows.len() > 20, "{} rows", rows.len());
+    let mut names: Vec<String> = rows.iter().map(|row| row["variable"].to_string()).collect();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), rows.len(), "a parameter is listed twice");
+    for row in &rows {
+        let (value, min, max) = (row["value"].as_u64(), row["min"].as_u64(), row["max"].as_u64());
+        assert!(value >= min && value <= max, "{row}");
+    }
+    assert_eq!(source(&rows, "eager_max_bytes"), "environment");
+    assert_eq!(source(&rows, "copy_kernel"), "default");
+    assert!(cache.file().is_none(), "looking measures nothing");
+}
+
+#[test]
+fn what_was_measured_counts_until_the_file_is_spoilt_and_the_environment_overrules_it() {
+    let cache = Cache::new("spoilt");
+    let (rows, _) = cache.info(&["--measure"], &[]);
+    // A machine with one core, or one that is very busy, measures nothing; the file is there all the same.
+    let file = cache.file().expect("a file was written");
+    let measured = rows.iter().filter(|row| row["source"] == "calibration").count();
+    let text = std::fs::read_to_string(&file).expect("it can be read");
+    assert_eq!(text.lines().count(), measured + 3, "{text}");
+    if measured > 0 {
+        assert_eq!(source(&cache.info(&[], &[]).0, "copy_kernel"), "calibration");
+        assert_eq!(source(&cache.info(&[], &[("PULC_COPY_KERNEL", "1")]).0, "copy_kernel"), "environment");
+        assert_eq!(source(&cache.info(&[], &[("PULC_CALIBRATION", "off")]).0, "copy_kernel"), "default");
+    }
+    for spoilt in [&text[..text.len() / 2], "", "\u{0}\u{1}", &text.replace("machine", "nachine")] {
+        std::fs::write(&file, spoilt).expect("it can be written");
+        let (rows, words) = cache.info(&[], &[]);
+        assert_eq!(source(&rows, "copy_kernel"), "default", "{spoilt:?}");
+        assert!(words.contains("is ignored"), "{spoilt:?}: {words}");
+    }
+    // Nothing can be kept here: the defaults count, and nothing fails.
+    std::fs::remove_dir_all(&cache.0).expect("it can be removed");
+    std::fs::write(&cache.0, "in the way").expect("a file can stand there");
+    let (rows, _) = cache.info(&[], &[]);
+    assert_eq!(source(&rows, "copy_kernel"), "default");
+    cache.info(&["--measure"], &[]);
+    std::fs::remove_file(&cache.0).expect("it can be removed");
+}
