@@ -18,7 +18,7 @@ use tokio_rustls::TlsConnector;
 /// For one address to answer.
 const CONNECT: Duration = Duration::from_millis(1500);
 /// From the first byte to the welcome.
-pub(crate) const HANDSHAKE: Duration = Duration::from_secs(5);
+pub(crate) const HANDSHAKE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DialError {
