@@ -22,8 +22,11 @@ pub fn compiler_barrier() {
 #[cfg(not(loom))]
 pub fn barrier_of_all_threads() {
     fence(Ordering::SeqCst);
-    rustix::thread::membarrier(rustix::thread::MembarrierCommand::PrivateExpedited)
-        .expect("it was registered, and a registered process is never refused");
+    if let Err(error) = rustix::thread::membarrier(rustix::thread::MembarrierCommand::PrivateExpedited) {
+        // A sandbox that forbids it only now. Going on would let two threads write the same memory.
+        eprintln!("pulc: the kernel refuses membarrier, which it had agreed to: {error}");
+        std::process::abort();
+    }
 }
 
 /// Asks the kernel for it; whether it will do it (Linux 4.14, and allowed by a sandbox).

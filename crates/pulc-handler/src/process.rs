@@ -300,7 +300,7 @@ impl Process {
                     if hand.want().is_some() {
                         post(&mut shared.engine, hand);
                     }
-                    let (locked, result) = self.sleep(guard, hand, deadline, &mut ladder, &mut ready);
+                    let (locked, result) = self.sleep(guard, hand, deadline, watch, &mut ladder, &mut ready);
                     guard = locked;
                     if let Some(result) = result {
                         self.leave(&guard);

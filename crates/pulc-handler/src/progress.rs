@@ -39,7 +39,8 @@ impl Engine {
         self.shm.tally.messages_received += messages;
         self.shm.tally.bytes_received += bytes;
         // What was waited for has come: the rest can wait for the next poll, but not for ever.
-        if frames == 1 && hand.landed.is_some() && self.hurried < HURRIED_MAX {
+        let is_done = frames == 1 && hand.landed.is_some() && self.floor.outbox.posts.is_empty();
+        if is_done && self.hurried < HURRIED_MAX {
             self.hurried += 1;
             return frames;
         }
@@ -47,9 +48,8 @@ impl Engine {
         if let Some(net) = &mut self.net {
             frames += net.progress(&mut self.floor, hand);
         }
-        let shm_is_empty = frames == 0;
         if !self.floor.outbox.posts.is_empty() {
-            self.push_outbox();
+            frames += self.push_outbox();
         }
         if let Some(broker) = &self.broker
             && broker.has_news(self.board.slot(self.my_slot).broker_waiting())
@@ -57,7 +57,7 @@ impl Engine {
             frames += self.hear_broker(hand);
         }
         if !self.ending.is_empty() || !self.floor.broken.is_empty() {
-            frames += self.finish_ended(shm_is_empty, hand);
+            frames += self.finish_ended(hand);
         }
         frames
     }
@@ -67,12 +67,16 @@ impl Engine {
         !self.floor.outbox.posts.is_empty()
     }
 
+    /// Returns how many parcels have left: their senders may wait for that.
     #[cold]
-    fn push_outbox(&mut self) {
+    fn push_outbox(&mut self) -> usize {
+        let mut left = 0;
         for _ in 0..self.floor.outbox.posts.len() {
-            let Some(mut post) = self.floor.outbox.posts.pop_front() else { return };
+            let Some(mut post) = self.floor.outbox.posts.pop_front() else { break };
             if let Post::Parcel(parcel) = &mut post {
-                if !parcel.step(self) {
+                if parcel.step(self) {
+                    left += 1;
+                } else {
                     self.floor.outbox.posts.push_back(post);
                 }
                 continue;
@@ -82,6 +86,7 @@ impl Engine {
                 self.floor.outbox.posts.push_back(post);
             }
         }
+        left
     }
 
     /// Sends one message of the engine or a handler.
@@ -132,7 +137,7 @@ impl Engine {
                     for rank in (0..self.size()).map(Rank) {
                         self.rank_ended(rank, End::KeeperGone);
                     }
-                    return heard + 1 + self.finish_ended(true, hand);
+                    return heard + 1 + self.finish_ended(hand);
                 }
             }
             heard += 1;
@@ -176,7 +181,7 @@ impl Engine {
     /// Closes those that have ended and whose last frames have been received, and those that broke the rules; returns how
     /// many.
     #[cold]
-    fn finish_ended(&mut self, shm_is_empty: bool, hand: &mut Hand<'_>) -> usize {
+    fn finish_ended(&mut self, hand: &mut Hand<'_>) -> usize {
         let mut closed = self.floor.broken.len();
         for (rank, end) in std::mem::take(&mut self.floor.broken) {
             pulc_base::log!(Warn, "handler", "nothing more is taken from rank {rank}: {end}");
@@ -185,7 +190,7 @@ impl Engine {
         let mut still = Vec::new();
         for rank in std::mem::take(&mut self.ending) {
             match self.floor.peers[rank.0 as usize].ending {
-                Some((end, until)) if shm_is_empty && (until == Nanos(0) || clock::now() >= until) => {
+                Some((end, until)) if self.is_drained(rank) && (until == Nanos(0) || clock::now() >= until) => {
                     self.close(rank, end, hand);
                     closed += 1;
                 }
@@ -195,6 +200,14 @@ impl Engine {
         }
         self.ending = still;
         closed
+    }
+
+    /// Whether nothing of a local rank waits in its ring. Asked after its end is known: it has written everything by then.
+    fn is_drained(&self, rank: Rank) -> bool {
+        match self.floor.peers[rank.0 as usize].route {
+            Route::Shm(peer) => !self.shm.device.peer_waits(peer),
+            _ => true,
+        }
     }
 
     fn close(&mut self, rank: Rank, end: End, hand: &mut Hand<'_>) {

@@ -174,6 +174,10 @@ fn take_found(
         return Ok(Found::NotYet);
     }
     let store_all = matches!(into, Into::Vec(_));
+    let mut place = Place::new(store_all);
+    if matches!(kept, Kept::Asked { .. }) && !place.reserve(len) {
+        return Err(error::no_memory(len));
+    }
     let (cost, asked) = match port.queue.take(entry).expect(HERE) {
         Kept::Small { bytes, len, cost } => {
             match into {
@@ -198,11 +202,6 @@ fn take_found(
             return Ok(Found::OnItsWay(ticket));
         }
         Kept::Asked { total, transfer, id } => {
-            let mut place = Place::new(store_all);
-            if !place.reserve(total) {
-                port.queue.keep(src.0, tag, Kept::Asked { total, transfer, id });
-                return Err(error::no_memory(total));
-            }
             let ticket = table.receives.add(Receive::Coming { src, tag, total, place, done: false });
             table.transfers.redirect(transfer, Goal::Receive(ticket));
             outbox.grant(id);

@@ -274,24 +274,28 @@ impl ReceiveHandler for PortTable {
     ) -> Begin {
         let header = Header::decode(header).filter(|header| matches!(header.kind, Kind::Data | Kind::Datagram));
         let Some(header) = header else { return Begin::Take(self.transfers.add(id, Goal::Nowhere)) };
-        let Some(port) = self.port(header.port) else {
-            self.no_port(id.src, header.port, header.kind, here.outbox);
-            return Begin::Take(self.transfers.add(id, Goal::Nowhere));
-        };
-        let Some((_, posted)) = port.queue.arrive(id.src.0, header.tag) else {
-            return self.begin_unposted(id, header, total, asked, cost, here.hand);
-        };
-        if total > posted.capacity {
-            self.receives.set(posted.ticket, Receive::TooSmall { needed: total });
-            return self.keep_parts(id, header, total, asked, cost);
+        loop {
+            let Some(port) = self.port(header.port) else {
+                self.no_port(id.src, header.port, header.kind, here.outbox);
+                return Begin::Take(self.transfers.add(id, Goal::Nowhere));
+            };
+            let Some((_, posted)) = port.queue.arrive(id.src.0, header.tag) else {
+                return self.begin_unposted(id, header, total, asked, cost, here.hand);
+            };
+            // The first receive that accepts it and has room; those before it are told why they get nothing.
+            if total > posted.capacity {
+                self.receives.set(posted.ticket, Receive::TooSmall { needed: total });
+                continue;
+            }
+            let mut place = Place::new(posted.capacity == usize::MAX);
+            if !place.reserve(total) {
+                self.receives.set(posted.ticket, Receive::NoMemory { needed: total });
+                continue;
+            }
+            let (src, tag) = (id.src, header.tag);
+            self.receives.set(posted.ticket, Receive::Coming { src, tag, total, place, done: false });
+            return Begin::Take(self.transfers.add(id, Goal::Receive(posted.ticket)));
         }
-        let mut place = Place::new(posted.capacity == usize::MAX);
-        if !place.reserve(total) {
-            self.receives.set(posted.ticket, Receive::NoMemory { needed: total });
-            return self.keep_parts(id, header, total, asked, cost);
-        }
-        self.receives.set(posted.ticket, Receive::Coming { src: id.src, tag: header.tag, total, place, done: false });
-        Begin::Take(self.transfers.add(id, Goal::Receive(posted.ticket)))
     }
 
     fn part(&mut self, number: u64, body: Body<'_>, here: &mut Here<'_, '_>) {

@@ -173,3 +173,25 @@ fn a_timeout_ends_a_receive_and_nothing_is_lost_by_it() {
     assert_eq!(port.recv(From::Any, Match::Any, &mut buffer).unwrap().len, 4);
     assert_eq!(&buffer, b"late");
 }
+
+#[test]
+fn a_receive_that_is_too_small_does_not_keep_the_message_from_the_next_one() {
+    let pulc = Pulc::attach().unwrap();
+    let port = pulc.open_port("small and large").unwrap();
+    let to = Address::new(pulc.rank(), "small and large");
+    std::thread::scope(|scope| {
+        let small = scope.spawn(|| port.recv_timeout(From::Any, Match::Tag(1), &mut [0; 10], Duration::from_secs(60)));
+        // Mostly the small one is posted by now, and then it comes first; if not, the test is an easy one.
+        std::thread::sleep(Duration::from_millis(50));
+        let large = scope.spawn(|| port.recv_timeout(From::Any, Match::Tag(1), &mut [0; 100], Duration::from_secs(60)));
+        std::thread::sleep(Duration::from_millis(50));
+        port.send(&to, 1, &[7; 50]).unwrap();
+        assert_eq!(large.join().unwrap().unwrap().len, 50);
+        // It has its answer, or waits for something that fits.
+        port.send(&to, 1, &[7; 5]).unwrap();
+        match small.join().unwrap() {
+            Ok(envelope) => assert_eq!(envelope.len, 5),
+            Err(error) => assert!(matches!(error, Error::BufferTooSmall { needed: 50, len: 10 }), "{error}"),
+        }
+    });
+}

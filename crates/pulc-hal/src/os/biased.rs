@@ -85,10 +85,10 @@ impl<T> Biased<T> {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        if !self.may_pass() {
-            return None;
+        if self.claim() {
+            return Some(self.guard(None));
         }
-        Some(self.guard(Some(mutex)))
+        self.may_pass().then(|| self.guard(Some(mutex)))
     }
 
     /// The value, waited for.
@@ -97,6 +97,9 @@ impl<T> Biased<T> {
             return guard;
         }
         let mutex = self.mutex.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.claim() {
+            return self.guard(None);
+        }
         let mut looks = 0;
         while !self.may_pass() {
             looks += 1;
@@ -109,14 +112,18 @@ impl<T> Biased<T> {
         self.guard(Some(mutex))
     }
 
-    /// Whether the holder of the mutex is alone: the first thread becomes the owner, any other one revokes its right.
+    /// For the holder of the mutex: the first thread becomes the owner, and is inside by its short way.
+    fn claim(&self) -> bool {
+        if bias::is_revoked(&self.revoked) || self.owner.load(Ordering::Relaxed) != 0 {
+            return false;
+        }
+        self.owner.store(super::cpu::this_thread(), Ordering::Relaxed);
+        self.enter()
+    }
+
+    /// Whether the holder of the mutex is alone: it takes the owner's right away, and must wait until the owner has left.
     fn may_pass(&self) -> bool {
         if !bias::is_revoked(&self.revoked) {
-            let owner = self.owner.load(Ordering::Relaxed);
-            if owner == 0 {
-                self.owner.store(super::cpu::this_thread(), Ordering::Relaxed);
-                return true;
-            }
             bias::revoke(&self.revoked);
         }
         !bias::is_inside(&self.busy)
@@ -188,7 +195,9 @@ mod tests {
     #[test]
     fn the_owner_inside_keeps_others_out_and_they_get_in_when_it_leaves() {
         let lock = Arc::new(Biased::new(1));
-        drop(lock.lock());
+        let first = lock.lock();
+        assert!(lock.try_lock().is_none(), "nor in its first time");
+        drop(first);
         let inside = lock.try_lock().expect("the owner's short way");
         assert!(lock.try_lock().is_none(), "one thread must not be inside twice");
         let other = {

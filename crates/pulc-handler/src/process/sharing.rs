@@ -1,7 +1,7 @@
 //! How the threads of a process share its engine while they wait: one sleeps on the doorbell, the others follow it, and
 //! whoever polls lets the others in. Called by the wait of `process`; must never hold the lock while sleeping.
 
-use super::{Guard, Process, Shared};
+use super::{Guard, Process, Shared, Watch};
 use crate::engine::Engine;
 use crate::switch::Hand;
 use crate::wait::Ladder;
@@ -28,11 +28,14 @@ impl Process {
         mut guard: Guard<'p>,
         hand: &mut Hand<'_>,
         deadline: Option<Nanos>,
+        watch: Watch,
         ladder: &mut Ladder,
         ready: &mut impl FnMut(&mut Engine, &mut Hand<'_>) -> Option<R>,
     ) -> (Guard<'p>, Option<R>) {
         if guard.sleeper {
-            return (self.follow(guard, deadline), None);
+            let guard = self.follow(guard, deadline, watch);
+            ladder.restart();
+            return (guard, None);
         }
         let slot = self.board.slot(self.my_slot);
         slot.prepare_sleep(if self.bell.is_some() { Sleep::Poll } else { Sleep::Futex });
@@ -69,6 +72,10 @@ impl Process {
         let mut guard = self.lock();
         guard.sleeper = false;
         guard.engine.look_at_all();
+        // What rang may concern the others and be no frame: room for those who send.
+        if guard.followers > 0 {
+            self.tell_followers();
+        }
         match woken {
             // Short sleeps one after another leave the watchdog no time: a keeper's end is looked for after each.
             Ok(Woken::Watchdog | Woken::Deadline) => guard.engine.check_keeper(hand),
@@ -81,13 +88,14 @@ impl Process {
     }
 
     /// Waits for the thread that sleeps on the doorbell.
-    fn follow<'p>(&'p self, mut guard: Guard<'p>, deadline: Option<Nanos>) -> Guard<'p> {
+    fn follow<'p>(&'p self, mut guard: Guard<'p>, deadline: Option<Nanos>, watch: Watch) -> Guard<'p> {
         guard.followers += 1;
         let news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = *news;
         drop(guard);
-        let left =
-            deadline.map_or(FOLLOWER_NAP, |deadline| deadline.since(clock::now()).as_duration().min(FOLLOWER_NAP));
+        // Room comes without a frame, perhaps while the other thread polls.
+        let nap = if watch == Watch::Always { NAP_WITH_POSTS } else { FOLLOWER_NAP };
+        let left = deadline.map_or(nap, |deadline| deadline.since(clock::now()).as_duration().min(nap));
         let _ = self.news_came.wait_timeout_while(news, left, |news| *news == seen);
         let mut guard = self.lock();
         guard.followers -= 1;

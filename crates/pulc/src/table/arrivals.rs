@@ -25,7 +25,8 @@ impl PortTable {
             return Fate::Done;
         };
         let len = body.len();
-        if let Some((_, posted)) = port.queue.arrive(src.0, header.tag) {
+        // The first receive that accepts it and has room; those before it that are too small are told.
+        while let Some((_, posted)) = port.queue.arrive(src.0, header.tag) {
             if len <= posted.capacity {
                 if let Some(buffer) = here.hand.buffer_of(posted.ticket.0) {
                     body.copy_to(buffer);
@@ -38,7 +39,8 @@ impl PortTable {
                 return Fate::Done;
             }
             self.receives.set(posted.ticket, Receive::TooSmall { needed: len });
-        } else if here.hand.take_want(header.port.into(), src.0, header.tag) {
+        }
+        if here.hand.take_want(header.port.into(), src.0, header.tag) {
             // All receives that are posted are earlier ones, and none of them accepts it.
             if let Some(buffer) = here.hand.buffer().get_mut(..len) {
                 body.copy_to(buffer);
@@ -48,8 +50,8 @@ impl PortTable {
             here.hand.too_long = Some(len);
         }
         if header.kind == Kind::Datagram {
-            let size = len as u64 + pulc_handler::MESSAGE_COST;
-            if port.backlog + size > self.backlog_max {
+            let size = (len as u64).saturating_add(pulc_handler::MESSAGE_COST);
+            if port.backlog.saturating_add(size) > self.backlog_max {
                 port.dropped += 1;
                 return Fate::Done;
             }
@@ -98,8 +100,8 @@ impl PortTable {
             _ => return Begin::Take(self.transfers.add(id, Goal::Nowhere)),
         };
         if header.kind == Kind::Datagram {
-            let size = total as u64 + pulc_handler::MESSAGE_COST;
-            if port.backlog + size > self.backlog_max {
+            let size = (total as u64).saturating_add(pulc_handler::MESSAGE_COST);
+            if port.backlog.saturating_add(size) > self.backlog_max {
                 port.dropped += 1;
                 return Begin::Take(self.transfers.add(id, Goal::Nowhere));
             }

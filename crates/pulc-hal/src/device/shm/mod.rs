@@ -172,6 +172,11 @@ impl Shm {
         matches!(self.pairs.get(self.hot), Some(Some(pair)) if pair.has_frame())
     }
 
+    /// Whether a frame of this peer waits.
+    pub fn peer_waits(&self, peer: Peer) -> bool {
+        self.pair(peer).is_some_and(Pair::has_frame)
+    }
+
     /// Takes one frame from the hot pair if that is a short one of one cell: the way of most messages.
     #[inline(always)]
     fn poll_hot_cell(&mut self, sink: &mut impl Sink) -> bool {
