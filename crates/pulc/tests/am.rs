@@ -193,3 +193,74 @@ fn what_arrives_while_the_program_has_the_segment_is_there_afterwards() {
     bundle.wait_until(HANG, || landed.load(Ordering::Relaxed) == 1).unwrap();
     endpoint.with_segment(|bytes| assert_eq!(bytes, [0, 0, 0, 0, 0, 7, 7, 7]));
 }
+
+/// Something of a user whose drop locks the engine.
+struct Locks {
+    bundle: Arc<Bundle>,
+    dropped: Arc<AtomicU64>,
+    bytes: Vec<u8>,
+}
+
+impl Drop for Locks {
+    fn drop(&mut self) {
+        let _ = self.bundle.tally();
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl AsRef<[u8]> for Locks {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl AsMut<[u8]> for Locks {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+}
+
+/// Runs a test in a thread of its own, so that one that locks itself out fails.
+fn or_hang(test: impl FnOnce() + Send + 'static) {
+    let (done, waits) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        test();
+        done.send(()).unwrap();
+    });
+    let waited = waits.recv_timeout(Duration::from_secs(60));
+    assert_ne!(waited, Err(std::sync::mpsc::RecvTimeoutError::Timeout), "the thread has locked itself out");
+    thread.join().unwrap();
+}
+
+#[test]
+fn handlers_of_a_closed_endpoint_are_dropped_with_the_engine_unlocked() {
+    or_hang(|| {
+        let Alone { bundle, endpoint, me, .. } = alone("closed", Mode::Sequential, 2);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let locks = |bytes| Locks { bundle: Arc::clone(&bundle), dropped: Arc::clone(&dropped), bytes };
+        let owned = locks(Vec::new());
+        endpoint.on(PING, move |_, _| assert!(owned.bytes.is_empty(), "its endpoint is closed")).unwrap();
+        endpoint.set_segment(locks(vec![0; 8]));
+        me.request(&bundle, PING, (1,)).unwrap();
+        drop((endpoint, me));
+        assert_eq!(dropped.load(Ordering::Relaxed), 1, "the segment");
+        // The request goes back, which is the last that anybody knows of the endpoint.
+        while dropped.load(Ordering::Relaxed) < 2 {
+            bundle.poll().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_declined_payload_is_dropped_with_the_engine_unlocked() {
+    or_hang(|| {
+        let Alone { bundle, endpoint, me, .. } = alone("declined", Mode::Sequential, 2);
+        let dropped = Arc::new(AtomicU64::new(0));
+        endpoint.on_error(|_| {}).unwrap();
+        endpoint.on_fetch(OFFER, |_declined, ()| {}).unwrap();
+        let offered = Locks { bundle: Arc::clone(&bundle), dropped: Arc::clone(&dropped), bytes: vec![1; 10] };
+        let event = me.post_fetch(&bundle, OFFER, (), offered, None).unwrap();
+        assert!(!bundle.wait_event(&event, HANG).unwrap());
+        bundle.wait_until(HANG, || dropped.load(Ordering::Relaxed) == 1).unwrap();
+    });
+}

@@ -104,8 +104,11 @@ impl AmTable {
 
     #[inline]
     pub(super) fn requested(&mut self, src: Rank, header: Header, words: Words, payload: Payload) {
-        let Some(incoming) = self.incoming.get(header.channel) else { return };
-        let (Some(endpoint), reply_to) = (incoming.endpoint.clone(), incoming.reply_to) else { return };
+        let incoming = self.incoming.get(header.channel);
+        let Some((Some(endpoint), reply_to)) = incoming.map(|incoming| (incoming.endpoint.clone(), incoming.reply_to))
+        else {
+            return self.graves.bury(payload);
+        };
         let Header { kind, handler, slot, tell, channel, .. } = header;
         self.arrived(Arrival { endpoint, kind, handler, slot, tell, channel, reply_to, src, words, payload });
     }

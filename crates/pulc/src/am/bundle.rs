@@ -3,6 +3,7 @@
 
 use super::endpoint::Endpoint;
 use super::event::{Event, Group};
+use super::graveyard;
 use super::run::{self, Ran};
 use super::send;
 use super::serve::Server;
@@ -13,6 +14,7 @@ use pulc_base::clock::{self, Nanos};
 use pulc_handler::{Engine, Guard, Hand, Process, Waited, Watch};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Handlers run in one poll at most.
@@ -51,7 +53,7 @@ impl Drop for Inner {
         if self.process.check_fork().is_ok() {
             let mut guard = self.process.lock();
             let state = send::table(&mut guard.engine).bundles.remove(self.number);
-            drop(guard);
+            graveyard::leave(guard);
             drop(state);
         }
     }
@@ -117,6 +119,7 @@ impl Bundle {
                 send::table(engine).is_ready(inner.number).then_some(())
             });
             if let Waited::Timeout = waited {
+                graveyard::leave(next);
                 return Err(Error::Timeout);
             }
             let (count, next) = inner.run_queued(next);
@@ -219,9 +222,15 @@ impl Inner {
                 send::table(engine).is_ready(self.number).then_some(Next::Run)
             });
             match waited {
-                Waited::Ready(Next::Done(result)) => return Ok(Some(result)),
+                Waited::Ready(Next::Done(result)) => {
+                    graveyard::leave(next);
+                    return Ok(Some(result));
+                }
                 Waited::Ready(Next::Run) => guard = self.run_queued(next).1,
-                Waited::Timeout => return Ok(None),
+                Waited::Timeout => {
+                    graveyard::leave(next);
+                    return Ok(None);
+                }
             }
         }
     }
@@ -237,6 +246,10 @@ impl Inner {
             let ran = Ran::of(self, &mut arrival);
             guard = self.process.lock();
             ran.finish(self, &mut guard, &mut arrival);
+            // The table shares an open endpoint, so that only this one may be the last to have a closed one's handlers.
+            if arrival.endpoint.closed.load(Ordering::Relaxed) {
+                send::table(&mut guard.engine).graves.bury(arrival);
+            }
             count += 1;
         }
         if count > 0 {
@@ -244,6 +257,6 @@ impl Inner {
             // Credit may be back that other threads wait for, and the next handler's turn has come.
             self.process.announce(&guard);
         }
-        (count, guard)
+        (count, graveyard::emptied(self.process, guard))
     }
 }

@@ -99,9 +99,6 @@ impl Outgoing {
         {
             state.busy = false;
             state.answered = false;
-            if state.offered.is_some() {
-                state.offered = None;
-            }
             self.free.push(slot);
         }
     }

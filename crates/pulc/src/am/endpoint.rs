@@ -2,6 +2,7 @@
 //! messages, a segment of memory. Public; shares its state with `table`, and with the threads that run handlers.
 
 use super::bundle::Inner;
+use super::graveyard;
 use super::peer::Peer;
 use super::returned::Returned;
 use super::segment::Segment;
@@ -111,6 +112,7 @@ impl Drop for Opened {
         send::table(&mut guard.engine).close(&self.shared);
         // Requests that wait for their handlers go back now.
         process.announce(&guard);
+        graveyard::leave(guard);
     }
 }
 
@@ -170,11 +172,12 @@ impl Endpoint {
     /// Gives the endpoint memory that long messages land in; what it had before is dropped.
     pub fn set_segment(&self, memory: impl AsMut<[u8]> + Send + 'static) {
         let shared = &self.inner.shared;
+        // Looking at the new one and dropping the old one may run code of their owners.
+        let mut new = Some(Segment::new(Box::new(memory)));
         let mut guard = shared.process.lock();
         let state = send::table(&mut guard.engine).endpoints.get(shared.number);
-        let old = state.and_then(|state| state.segment.replace(Segment::new(Box::new(memory))));
+        let old = state.and_then(|state| std::mem::replace(&mut state.segment, new.take()));
         drop(guard);
-        // Dropping the old one may run code of its owner.
         drop(old);
     }
 

@@ -3,6 +3,7 @@
 
 use super::channels::{MapState, Outgoing};
 use super::endpoint::Opened;
+use super::graveyard;
 use super::peer::Peer;
 use super::returned::Status;
 use super::send;
@@ -85,5 +86,6 @@ impl Drop for Peer {
             table.unmap(self.channel);
         }
         send::flush_acks(&mut guard.engine);
+        graveyard::leave(guard);
     }
 }

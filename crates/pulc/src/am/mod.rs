@@ -40,6 +40,7 @@ mod bundle;
 mod channels;
 mod endpoint;
 mod event;
+mod graveyard;
 mod handlers;
 #[cfg(test)]
 mod hostile;

@@ -12,10 +12,14 @@ impl AmTable {
     /// A fetch is wanted: its payload leaves.
     pub(super) fn wanted(&mut self, front: Front, outbox: &mut Outbox) {
         let Front { src, header: asked, words } = front;
+        let &[number] = words.all() else {
+            self.tally.strays += 1;
+            return;
+        };
         let outgoing = self.outgoing.get(asked.channel).filter(|outgoing| outgoing.dst == src);
         let remote = outgoing.as_ref().map_or(0, |outgoing| outgoing.remote);
         let slot = outgoing.and_then(|outgoing| outgoing.busy(asked.slot)).filter(|slot| !slot.answered);
-        let (Some(offered), &[number]) = (slot.and_then(|slot| slot.offered.take()), words.all()) else {
+        let Some(offered) = slot.and_then(|slot| slot.offered.take()) else {
             self.tally.strays += 1;
             return;
         };
@@ -146,5 +150,6 @@ impl AmTable {
         {
             busy.answered = false;
         }
+        self.graves.bury(transfer);
     }
 }

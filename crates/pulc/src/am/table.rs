@@ -5,6 +5,7 @@
 use super::args::{WORDS_MAX, Words};
 use super::channels::{Incoming, MapState, Outgoing, SlotIn};
 use super::endpoint::Shared;
+use super::graveyard::Graveyard;
 use super::places::Places;
 use super::returned::Status;
 use super::segment::Segment;
@@ -34,6 +35,8 @@ pub(crate) struct AmTable {
     /// Channels with acknowledgements that have not left.
     pub acks_due: Vec<u32>,
     pub spare: Spare,
+    /// What must be dropped with the engine unlocked.
+    pub graves: Graveyard,
     pub credits_max: u16,
     pub tally: Tally,
 }
@@ -167,8 +170,11 @@ impl AmTable {
             if let Some(event) = busy.tell.take() {
                 event.finish(went_well);
             }
-            if let Some(event) = busy.offered.as_ref().and_then(|offered| offered.local.as_ref()) {
-                event.finish(went_well);
+            if let Some(offered) = busy.offered.take() {
+                if let Some(event) = &offered.local {
+                    event.finish(went_well);
+                }
+                self.graves.bury(offered);
             }
             outgoing.give_back(slot);
         }
@@ -179,17 +185,18 @@ impl AmTable {
 
     /// A mapping is not needed any more.
     pub fn unmap(&mut self, channel: u32) {
-        if let Some(outgoing) = self.outgoing.remove(channel)
-            && outgoing.state == MapState::Open
-        {
+        let Some(outgoing) = self.outgoing.remove(channel) else { return };
+        if outgoing.state == MapState::Open {
             self.unmaps.push((outgoing.dst, outgoing.remote));
         }
+        self.graves.bury(outgoing);
     }
 
     #[inline]
     pub fn arrived(&mut self, arrival: Arrival) {
-        if let Some(bundle) = self.bundles.get(arrival.endpoint.bundle) {
-            bundle.inbox.push_back(arrival);
+        match self.bundles.get(arrival.endpoint.bundle) {
+            Some(bundle) => bundle.inbox.push_back(arrival),
+            None => self.graves.bury(arrival),
         }
     }
 
@@ -308,7 +315,9 @@ impl AmTable {
     /// Closes an endpoint: requests to it go back from now on.
     pub fn close(&mut self, shared: &Arc<Shared>) {
         shared.closed.store(true, Ordering::Relaxed);
-        self.endpoints.remove(shared.number);
+        if let Some(state) = self.endpoints.remove(shared.number) {
+            self.graves.bury(state);
+        }
         self.names.remove(&shared.name);
         for (_, incoming) in self.incoming.iter_mut() {
             if incoming.endpoint.as_ref().is_some_and(|endpoint| Arc::ptr_eq(endpoint, shared)) {
@@ -349,7 +358,8 @@ impl AmTable {
             .filter(|(_, transfer)| transfer.id.src == rank)
             .map(|(number, _)| number)
             .collect();
-        fetching.into_iter().for_each(|number| drop(self.transfers.remove(number)));
+        let fetching = fetching.into_iter().filter_map(|number| self.transfers.remove(number));
+        fetching.for_each(|transfer| self.graves.bury(transfer));
     }
 }
 

@@ -139,6 +139,11 @@ impl Token<'_> {
         let (call, request) = (self.call, self.call.request);
         let (slot, channel, count) = (request.slot, request.reply_to, words.all().len() as u8);
         let front = Header { kind, words: count, handler, slot, tell: false, channel, offset };
+        // Bytes that cannot leave are dropped after the guard: they are the user's.
+        let _kept = match &payload {
+            Payload::Long(bytes, _) => Some(Arc::clone(bytes)),
+            Payload::None | Payload::Medium(_) => None,
+        };
         let mut guard = call.process.lock();
         let table = send::table(&mut guard.engine);
         if !request.tell {
@@ -222,8 +227,10 @@ impl Offer<'_> {
         };
         let id = TransferId { src: request.src, id: 0 };
         let transfer = Transfer { id, header, words: request.words, target, arrived: 0, total };
+        // Without a place for it, it is dropped after the guard: it is the user's.
+        let mut transfer = Some(transfer);
         let mut guard = call.process.lock();
-        let number = send::table(&mut guard.engine).transfers.add(|_| transfer);
+        let number = send::table(&mut guard.engine).transfers.add(|_| transfer.take().expect("it is asked for once"));
         let number = number.ok_or_else(|| crate::error::no_memory(total))?;
         let front = Header { words: 1, slot: request.slot, ..super::table::header(Kind::Want, request.reply_to) };
         send::outbox(&mut guard.engine).post(request.src, Proto::AM, front.front(&[u64::from(number)]).bytes(), &[]);
