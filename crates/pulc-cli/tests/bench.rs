@@ -21,7 +21,7 @@ fn rows(text: &str) -> Vec<serde_json::Value> {
 fn layers_on_one_node_gives_every_row_with_exactly_the_agreed_fields() {
     let finished = bench(&["layers", "--quick", "--json", "--places", "core", "--bytes", "8,4k"]).expect_success();
     let rows = rows(&finished.stdout);
-    for layer in ["hardware", "device", "rawdata", "shared", "port", "am", "pipe", "unix", "tcp", "udp"] {
+    for layer in ["hardware", "device", "rawdata", "port", "am", "pipe", "unix", "tcp", "udp"] {
         let row = rows.iter().find(|row| row["layer"] == layer && row["bytes"] == 8);
         let row = row.unwrap_or_else(|| panic!("no row of {layer}: {finished:?}"));
         assert_eq!(row["place"], "core");
