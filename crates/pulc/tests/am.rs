@@ -252,6 +252,22 @@ fn handlers_of_a_closed_endpoint_are_dropped_with_the_engine_unlocked() {
 }
 
 #[test]
+fn a_segment_that_is_replaced_under_the_eyes_of_its_reader_is_dropped_and_the_new_one_stays() {
+    or_hang(|| {
+        let Alone { bundle, endpoint, .. } = alone("replaced", Mode::Sequential, 1);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let old = Locks { bundle: Arc::clone(&bundle), dropped: Arc::clone(&dropped), bytes: vec![1; 8] };
+        endpoint.set_segment(old);
+        endpoint.with_segment(|bytes| {
+            endpoint.set_segment(vec![2_u8; 4]);
+            assert_eq!((&*bytes, dropped.load(Ordering::Relaxed)), (&[1; 8][..], 0));
+        });
+        assert_eq!(dropped.load(Ordering::Relaxed), 1);
+        endpoint.with_segment(|bytes| assert_eq!(bytes, [2; 4]));
+    });
+}
+
+#[test]
 fn a_declined_payload_is_dropped_with_the_engine_unlocked() {
     or_hang(|| {
         let Alone { bundle, endpoint, me, .. } = alone("declined", Mode::Sequential, 2);

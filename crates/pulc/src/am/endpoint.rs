@@ -5,7 +5,7 @@ use super::bundle::Inner;
 use super::graveyard;
 use super::peer::Peer;
 use super::returned::Returned;
-use super::segment::Segment;
+use super::segment::{Loan, Segment};
 use super::send;
 use super::table::AmTable;
 use super::token::{Message, Verdict};
@@ -15,7 +15,7 @@ use pulc_base::Rank;
 use pulc_handler::{Hand, Process};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Places in the table of handlers.
@@ -57,16 +57,16 @@ impl Shared {
     /// Lends the segment to this thread.
     pub fn with_segment<R>(&self, look: impl FnOnce(&mut [u8]) -> R) -> R {
         assert!(HAS_SEGMENT.get() != self.number, "this thread has the segment of endpoint {:?} already", self.name);
-        let _turn = self.segment_door.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = self.segment_door.lock().unwrap_or_else(PoisonError::into_inner);
         let outer = HAS_SEGMENT.replace(self.number);
-        let mut lent = Lent { shared: self, memory: None, outer };
+        let mut lent = Lent { shared: self, outer, _turn: turn, loan: None };
         {
             let mut guard = self.process.lock();
             let state = send::table(&mut guard.engine).endpoints.get(self.number);
-            lent.memory = state.and_then(|state| state.segment.as_mut()).and_then(Segment::lend);
+            lent.loan = state.and_then(|state| state.segment.as_mut()).and_then(Segment::lend);
         }
-        match &mut lent.memory {
-            Some(memory) => look((**memory).as_mut()),
+        match &mut lent.loan {
+            Some(loan) => look((*loan.memory).as_mut()),
             None => look(&mut []),
         }
     }
@@ -75,18 +75,22 @@ impl Shared {
 /// The segment in the hands of a thread; goes back even if that panics.
 struct Lent<'a> {
     shared: &'a Shared,
-    memory: Option<super::segment::Memory>,
     outer: u32,
+    _turn: MutexGuard<'a, ()>,
+    /// Last: memory that nobody wants back is dropped when nothing is locked any more, since that may run code of its owner.
+    loan: Option<Loan>,
 }
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
         HAS_SEGMENT.set(self.outer);
-        let Some(memory) = self.memory.take() else { return };
+        if self.loan.is_none() {
+            return;
+        }
         let mut guard = self.shared.process.lock();
         let state = send::table(&mut guard.engine).endpoints.get(self.shared.number);
         if let Some(segment) = state.and_then(|state| state.segment.as_mut()) {
-            segment.take_back(memory);
+            segment.take_back(&mut self.loan);
         }
     }
 }
@@ -169,7 +173,8 @@ impl Endpoint {
         self.inner.shared.tag.load(Ordering::Relaxed)
     }
 
-    /// Gives the endpoint memory that long messages land in; what it had before is dropped.
+    /// Gives the endpoint memory that long messages land in; what it had before is dropped, at the latest when nobody looks at
+    /// it any more.
     pub fn set_segment(&self, memory: impl AsMut<[u8]> + Send + 'static) {
         let shared = &self.inner.shared;
         // Looking at the new one and dropping the old one may run code of their owners.

@@ -3,6 +3,7 @@
 //! in place when the memory comes back. Used by the table (engine locked) and lent through `endpoint`.
 
 use pulc_handler::Body;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What arrives while the memory is lent, at most.
 pub(crate) const STAGED_MAX_BYTES: usize = 64 << 20;
@@ -10,7 +11,15 @@ pub(crate) const STAGED_MAX_BYTES: usize = 64 << 20;
 /// Memory of any owner.
 pub(crate) type Memory = Box<dyn AsMut<[u8]> + Send>;
 
+/// A segment's memory in the hands of a thread.
+pub(crate) struct Loan {
+    pub memory: Memory,
+    generation: u64,
+}
+
 pub(crate) struct Segment {
+    /// No other segment has it: memory that comes back may belong to one that was replaced meanwhile.
+    generation: u64,
     /// `None` while it is lent.
     memory: Option<Memory>,
     len: usize,
@@ -20,8 +29,9 @@ pub(crate) struct Segment {
 
 impl Segment {
     pub fn new(mut memory: Memory) -> Segment {
-        let len = (*memory).as_mut().len();
-        Segment { memory: Some(memory), len, staged: Vec::new(), staged_bytes: 0 }
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let (len, generation) = ((*memory).as_mut().len(), MADE.fetch_add(1, Ordering::Relaxed));
+        Segment { generation, memory: Some(memory), len, staged: Vec::new(), staged_bytes: 0 }
     }
 
     pub fn len(&self) -> usize {
@@ -52,11 +62,13 @@ impl Segment {
         true
     }
 
-    pub fn lend(&mut self) -> Option<Memory> {
-        self.memory.take()
+    pub fn lend(&mut self) -> Option<Loan> {
+        Some(Loan { memory: self.memory.take()?, generation: self.generation })
     }
 
-    pub fn take_back(&mut self, mut memory: Memory) {
+    /// Takes its own memory back; that of another segment stays where it is.
+    pub fn take_back(&mut self, loan: &mut Option<Loan>) {
+        let Some(Loan { mut memory, .. }) = loan.take_if(|loan| loan.generation == self.generation) else { return };
         let bytes = (*memory).as_mut();
         for (offset, staged) in self.staged.drain(..) {
             if let Some(place) = bytes.get_mut(offset..offset + staged.len()) {
@@ -72,17 +84,32 @@ impl Segment {
 mod tests {
     use super::*;
 
+    fn seen(loan: &mut Option<Loan>) -> &[u8] {
+        (*loan.as_mut().unwrap().memory).as_mut()
+    }
+
+    #[test]
+    fn the_memory_of_a_segment_that_was_replaced_is_not_taken_by_the_new_one() {
+        let mut old = Segment::new(Box::new(vec![1_u8; 8]));
+        let mut lent = old.lend();
+        let mut new = Segment::new(Box::new(vec![2_u8; 4]));
+        new.take_back(&mut lent);
+        assert_eq!(seen(&mut lent), [1; 8]);
+        assert_eq!(seen(&mut new.lend()), [2; 4]);
+    }
+
     #[test]
     fn what_arrives_while_the_memory_is_lent_is_there_when_it_comes_back() {
         let mut segment = Segment::new(Box::new(vec![0_u8; 8]));
         assert!(segment.place(0, Body::private(&[1, 2], 0)));
-        let mut lent = segment.lend().unwrap();
-        assert_eq!((*lent).as_mut(), [1, 2, 0, 0, 0, 0, 0, 0]);
+        let mut lent = segment.lend();
+        assert_eq!(seen(&mut lent), [1, 2, 0, 0, 0, 0, 0, 0]);
         assert!(segment.lend().is_none());
         assert!(segment.place(6, Body::private(&[7, 8], 0)) && segment.place(0, Body::private(&[9], 0)));
-        assert_eq!((*lent).as_mut(), [1, 2, 0, 0, 0, 0, 0, 0]);
-        segment.take_back(lent);
-        assert_eq!((*segment.lend().unwrap()).as_mut(), [9, 2, 0, 0, 0, 0, 7, 8]);
+        assert_eq!(seen(&mut lent), [1, 2, 0, 0, 0, 0, 0, 0]);
+        segment.take_back(&mut lent);
+        assert!(lent.is_none());
+        assert_eq!(seen(&mut segment.lend()), [9, 2, 0, 0, 0, 0, 7, 8]);
     }
 
     #[test]
