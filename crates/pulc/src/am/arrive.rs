@@ -184,7 +184,7 @@ impl AmTable {
     }
 
     /// Handlers of these requests have returned. Nothing else will be said about them, unless a reply is said to be on its way.
-    fn acknowledged(&mut self, front: Front) {
+    fn acknowledged(&mut self, front: Front, outbox: &mut Outbox) {
         let Front { src, header, words } = front;
         for slot in std::iter::once(header.slot).chain(unpack_slots(words.all())) {
             let outgoing = self.outgoing.get(header.channel).filter(|outgoing| outgoing.dst == src);
@@ -200,6 +200,8 @@ impl AmTable {
                 None => self.tally.strays += 1,
             }
         }
+        // With the last answer to a dropped `Peer`; no handler need ever run here again.
+        self.flush_unmaps(outbox);
     }
 
     #[inline(never)]
@@ -298,7 +300,7 @@ impl ReceiveHandler for AmTable {
         match header.kind {
             Kind::Short | Kind::Medium | Kind::Long | Kind::Fetch => self.request(front, body, here.outbox),
             Kind::ReplyShort | Kind::ReplyMedium | Kind::ReplyLong => self.reply(front, body),
-            Kind::Ack => self.acknowledged(front),
+            Kind::Ack => self.acknowledged(front, here.outbox),
             _ => self.rest(front, body, here.outbox),
         }
         Fate::Done

@@ -89,3 +89,31 @@ impl Drop for Peer {
         graveyard::leave(guard);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Bundle, Mode, Short};
+    use super::*;
+    use crate::Pulc;
+
+    #[test]
+    fn a_channel_whose_last_answer_comes_after_its_peer_was_dropped_is_taken_back_without_another_handler() {
+        const NOTE: Short<()> = Short::new(1);
+        let pulc = Pulc::attach().expect("a process by itself can attach");
+        let bundle = Bundle::new(&pulc, Mode::Sequential).expect("there is room");
+        let endpoint = bundle.endpoint("taken back", 5).expect("the name is new");
+        endpoint.on(NOTE, |_acknowledged, ()| {}).expect("the index is free");
+        let peer = endpoint.map(&bundle, pulc.rank(), "taken back", 5, 1).expect("it is open");
+        let remote = send::table(&mut pulc.process.lock().engine).outgoing.get(peer.channel).map(|mine| mine.remote);
+        let remote = remote.expect("it is open");
+        let is_there = || send::table(&mut pulc.process.lock().engine).incoming.get(remote).is_some();
+        peer.request(&bundle, NOTE, ()).expect("there is credit");
+        drop(peer);
+        assert!(is_there(), "its request is under way");
+        let mut ran = 0;
+        for _ in 0..1000 {
+            ran += bundle.poll().expect("polling is allowed here");
+        }
+        assert_eq!((ran, is_there()), (1, false));
+    }
+}

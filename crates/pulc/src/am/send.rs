@@ -202,9 +202,8 @@ fn leave(engine: &mut Engine, dst: Rank, front: &[u8]) {
 /// Sends every acknowledgement that is due, and takes back mappings that are not needed any more.
 #[inline]
 pub(crate) fn flush_acks(engine: &mut Engine) {
-    while let Some((dst, remote)) = table(engine).unmaps.pop() {
-        let front = super::table::header(Kind::Unmap, remote).front(&[]);
-        outbox(engine).post(dst, Proto::AM, front.bytes(), &[]);
+    if let Some((table, outbox)) = engine.handler_and_outbox::<AmTable>(Proto::AM) {
+        table.flush_unmaps(outbox);
     }
     while let Some(channel) = table(engine).acks_due.pop() {
         send_acks(engine, channel);

@@ -192,6 +192,14 @@ impl AmTable {
         self.graves.bury(outgoing);
     }
 
+    /// Tells the others which channels are not needed any more.
+    #[inline]
+    pub fn flush_unmaps(&mut self, outbox: &mut Outbox) {
+        while let Some((dst, remote)) = self.unmaps.pop() {
+            outbox.post(dst, Proto::AM, header(Kind::Unmap, remote).front(&[]).bytes(), &[]);
+        }
+    }
+
     #[inline]
     pub fn arrived(&mut self, arrival: Arrival) {
         match self.bundles.get(arrival.endpoint.bundle) {
