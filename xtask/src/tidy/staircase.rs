@@ -22,6 +22,7 @@ const STAIRCASE: &[Crate] = &[
     row("pulc-link", &["pulc-base"], &["pulc-hal", "pulc-testkit"]),
     row("pulc-handler", &["pulc-base", "pulc-hal", "pulc-link"], &["pulc-testkit"]),
     row("pulc", &["pulc-base", "pulc-hal", "pulc-link", "pulc-handler"], &["pulc-testkit"]),
+    row("pulc-mpi", &["pulc-base", "pulc-hal", "pulc-handler"], &["pulc-testkit"]),
     row("pulc-c-abi", &["pulc-base", "pulc-hal", "pulc"], &["pulc-testkit"]),
     row("pulc-control", &["pulc-base", "pulc-hal"], &["pulc-testkit"]),
     row("pulc-psid", &["pulc-base", "pulc-hal", "pulc-control"], &["pulc-testkit", "pulc"]),

@@ -1,0 +1,13 @@
+#![doc = include_str!("../README.md")]
+#![deny(unsafe_code)]
+
+pub mod call;
+pub mod callback;
+pub mod consts;
+pub mod error;
+pub mod group;
+pub mod handle;
+#[allow(unsafe_code)]
+pub mod memory;
+pub mod status;
+pub mod table;
