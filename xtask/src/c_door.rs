@@ -16,7 +16,7 @@ const RUN: Duration = Duration::from_secs(60);
 pub fn test(root: &Path) -> Outcome {
     steps::run(&mut steps::cargo(root, &["build", "-q", "-p", "pulc-c-abi", "-p", "pulc-cli"]), BUILD)?;
     let built = root.join("target/debug");
-    let findings = symbols::check(root, &built.join("libpulc_c.so"))?;
+    let findings = symbols::NATIVE.check(root, &built.join("libpulc_c.so"))?;
     if !findings.is_empty() {
         return Err(findings.iter().map(|finding| format!("\n  {finding}")).collect());
     }

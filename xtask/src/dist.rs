@@ -1,9 +1,9 @@
 //! `cargo xtask dist`: the relocatable tree `dist/` with everything a machine needs, built with the `dist` profile (one
 //! staircase, inlined from top to bottom). Nothing in it knows where it was built.
 
-use crate::c_door;
 use crate::steps::{self, Outcome, Scratch};
 use crate::tidy::symbols;
+use crate::{c_door, mpi};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -31,8 +31,9 @@ pub fn run(root: &Path) -> Outcome {
         copy(&root.join(paper), &dist.join("share/doc/pulc").join(paper))?;
     }
     generate(&dist)?;
+    mpi::man_pages(&dist.join("share/man/man3"))?;
     soname(&dist)?;
-    let findings = symbols::check(root, &dist.join("lib").join(LIBRARY))?;
+    let findings = symbols::NATIVE.check(root, &dist.join("lib").join(LIBRARY))?;
     if !findings.is_empty() {
         return Err(findings.iter().map(|finding| format!("\n  {finding}")).collect());
     }

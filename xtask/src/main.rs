@@ -1,6 +1,6 @@
 //! `cargo xtask …`: everything a developer or the continuous integration does with this repository, one file a command.
-//! Runs other programs (cargo, cc, ip) and reads the tree; it names no crate of the house, so that it builds in seconds
-//! and still works when the house does not compile.
+//! Runs other programs (cargo, cc, ip) and reads the tree; of the house it names only the table of MPI functions, which names
+//! nothing, so that it builds in seconds and still works when the house does not compile.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -8,6 +8,7 @@ mod c_door;
 mod cargo_tests;
 mod cluster;
 mod dist;
+mod mpi;
 mod record;
 mod skips;
 mod steps;
@@ -45,6 +46,8 @@ enum Command {
     Tidy,
     /// Build the relocatable tree dist/
     Dist,
+    /// Write what is made from the tables of MPI functions and constants: headers, symbol lists, coverage page
+    Mpi,
     /// Try the lock-free parts in every order that the memory model allows
     Loom,
     /// Build and run `pulc bench …`; what it prints is kept under bench/records/
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Command::Ci => test::ci(&root),
         Command::Tidy => tidy::run(&root),
         Command::Dist => dist::run(&root),
+        Command::Mpi => mpi::write(&root),
         Command::Loom => test::loom(&root),
         Command::Bench { arguments } => bench::bench(&root, &arguments),
         Command::Cluster(arguments) => cluster::run(&root, &arguments),

@@ -19,7 +19,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    fn new(path: impl Into<PathBuf>, line: usize, text: impl Into<String>) -> Finding {
+    pub fn new(path: impl Into<PathBuf>, line: usize, text: impl Into<String>) -> Finding {
         Finding { path: path.into(), line, text: text.into() }
     }
 }
@@ -51,8 +51,11 @@ impl File {
 
 pub fn run(root: &Path) -> Result<(), String> {
     let mut findings = check(root)?;
-    if let Some(library) = symbols::newest(root) {
-        findings.extend(symbols::check(root, &library)?);
+    findings.extend(crate::mpi::check(root));
+    for promise in &symbols::PROMISES {
+        if let Some(library) = promise.newest(root) {
+            findings.extend(promise.check(root, &library)?);
+        }
     }
     for finding in &findings {
         println!("{finding}");
