@@ -50,3 +50,15 @@ pub const MAX_ERROR_STRING: usize = 512;
 pub const MAX_OBJECT_NAME: usize = 128;
 pub const MAX_INFO_KEY: usize = 255;
 pub const MAX_INFO_VAL: usize = 1024;
+
+/// Which dimension of an array has its elements side by side.
+pub const ORDER_C: i32 = 56;
+pub const ORDER_FORTRAN: i32 = 57;
+pub const DISTRIBUTE_BLOCK: i32 = 121;
+pub const DISTRIBUTE_CYCLIC: i32 = 122;
+pub const DISTRIBUTE_NONE: i32 = 123;
+pub const DISTRIBUTE_DFLT_DARG: i32 = -49767;
+
+pub const TYPECLASS_REAL: i32 = 1;
+pub const TYPECLASS_INTEGER: i32 = 2;
+pub const TYPECLASS_COMPLEX: i32 = 3;

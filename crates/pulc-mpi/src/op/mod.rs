@@ -1,0 +1,3 @@
+//! Reductions. Pure computation on memory that the caller vouches for.
+
+pub mod wide;
