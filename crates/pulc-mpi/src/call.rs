@@ -2,3 +2,4 @@
 
 pub use crate::datatype::calls::*;
 pub use crate::datatype::packing::{pack, pack_external, pack_external_size, pack_size, unpack, unpack_external};
+pub use crate::op::calls::*;
