@@ -3,11 +3,12 @@
 //! below is written by hand there and says so in the table.
 //!
 //! The rules: inputs go in the order of the standard, results come back as a tuple in that order; a value that is read and may be
-//! changed goes as `&mut`; a `flag` beside other results becomes an `Option` of them.
+//! changed goes as `&mut`; a `flag` beside other results becomes an `Option` of them; an input that is the length of another one is
+//! left out, slices know theirs.
 
 use crate::functions::{Argument, Body, Function, Functions};
 use crate::kinds::Shape;
-use crate::maps::set_name;
+use crate::maps::{limit_name, set_name};
 use std::fmt::Write;
 
 pub fn generate() -> String {
@@ -31,6 +32,10 @@ fn signature(text: &mut String, function: &Function, hidden: bool) {
         let kind = argument.kind.body(argument.reads, function.large);
         let _ = writeln!(text, "    {underscore}{}: {kind},", argument.name);
     }
+    if function.told {
+        let underscore = if hidden { "_" } else { "" };
+        let _ = writeln!(text, "    {underscore}large: bool,");
+    }
     let result = function.result.as_ref().map_or("c_int".into(), |kind| kind.rust(false, false));
     let _ = writeln!(text, ") -> {result} {{");
 }
@@ -47,7 +52,7 @@ fn raised_on(function: &Function) -> Option<(&str, &'static str, bool)> {
         };
         match argument.kind.shape {
             Shape::Value => Some((argument.name.as_str(), kind, false)),
-            Shape::InOut => Some((argument.name.as_str(), kind, true)),
+            Shape::InOut | Shape::In => Some((argument.name.as_str(), kind, true)),
             _ => None,
         }
     })
@@ -84,13 +89,15 @@ fn missing(text: &mut String, function: &Function) {
 fn auto(text: &mut String, function: &Function) {
     let mut parts = Parts::default();
     let texts_out = function.arguments.iter().any(|one| one.kind.limit.is_some() && !one.reads);
-    let outs: Vec<&Argument> = function.arguments.iter().filter(|one| is_result(one)).collect();
+    let outs: Vec<&Argument> = function.arguments.iter().filter(|one| is_result(one) && !one.unused).collect();
     let flagged = outs.iter().any(|one| one.name == "flag") && outs.len() > 1;
     for argument in &function.arguments {
-        let skipped = argument.kind.shape == Shape::Deep || argument.name == "argc";
-        if !(skipped || texts_out && argument.name == "resultlen") {
+        if !(argument.unused || texts_out && argument.name == "resultlen") {
             convert(&mut parts, function, argument, flagged);
         }
+    }
+    if function.told {
+        parts.inputs.push("large".into());
     }
     signature(text, function, false);
     let _ = writeln!(text, "    // SAFETY: a pointer that the caller gave and that is not null.");
@@ -116,7 +123,7 @@ fn auto(text: &mut String, function: &Function) {
         (count, true) => {
             let pattern = if count == 1 { results } else { format!("({results})") };
             let _ = writeln!(text, "        let found = {call};");
-            let _ = writeln!(text, "        put(flag, c_int::from(found.is_some()))?;");
+            let _ = writeln!(text, "        poke(flag, c_int::from(found.is_some()))?;");
             let _ = writeln!(text, "        if let Some({pattern}) = found {{\n{}        }}", parts.after);
             parts.after.clear();
         }
@@ -138,9 +145,20 @@ fn is_result(argument: &Argument) -> bool {
     !argument.reads && (argument.kind.shape == Shape::Out && !argument.kind.is_function() || array || text)
 }
 
+/// A slice knows its own length.
+fn is_length_of_input(function: &Function, name: &str) -> bool {
+    function.arguments.iter().any(|one| match &one.kind.shape {
+        Shape::Array { length, in_out, triple } => length == name && (one.reads || *in_out || *triple),
+        _ => false,
+    })
+}
+
 fn convert(parts: &mut Parts, function: &Function, argument: &Argument, flagged: bool) {
     let (name, kind) = (&argument.name, &argument.kind);
     let wide = kind.is_wide() && kind.widens() && function.large;
+    if is_length_of_input(function, name) {
+        return;
+    }
     if is_result(argument) {
         if flagged && name == "flag" {
             return;
@@ -152,7 +170,8 @@ fn convert(parts: &mut Parts, function: &Function, argument: &Argument, flagged:
     }
     let input = match &kind.shape {
         Shape::Value if kind.handle().is_some() => format!("{name}.inward()"),
-        Shape::Value if kind.base == "buffer" => format!("A::buffer_in({name}.cast())"),
+        Shape::Value if kind.base == "buffer" && argument.reads => format!("A::buffer_in({name}.cast_mut())"),
+        Shape::Value if kind.base == "buffer" => format!("A::buffer_in({name})"),
         Shape::Value if kind.base == "text" => {
             let _ = writeln!(parts.before, "        let {name} = text_in({name})?;");
             format!("&{name}")
@@ -164,6 +183,7 @@ fn convert(parts: &mut Parts, function: &Function, argument: &Argument, flagged:
             let _ = writeln!(parts.before, "        let {name} = status_in::<A>({name})?;");
             format!("&{name}")
         }
+        Shape::In => format!("peek({name})?.inward()"),
         Shape::InOut => {
             let (inward, outward) = in_out(argument);
             let _ = writeln!(parts.before, "        let mut {name}_value = {inward};");
@@ -189,13 +209,14 @@ fn convert(parts: &mut Parts, function: &Function, argument: &Argument, flagged:
             let owned = kind.handle().is_some() || kind.base == "bool" || kind.map().is_some();
             if owned { format!("&{name}") } else { name.clone() }
         }
-        Shape::Deep => return,
+        Shape::Deep => unreachable!("argv is never used"),
     };
     parts.inputs.push(input);
 }
 
 fn scalar_in(argument: &Argument, name: &str) -> String {
     match argument.kind.map() {
+        Some("keyval") => format!("Keyval(A::constant_in(Set::Keyval, {name}))"),
         Some(group) => format!("A::constant_in(Set::{}, {name})", set_name(group)),
         None => name.to_owned(),
     }
@@ -205,7 +226,7 @@ fn scalar_in(argument: &Argument, name: &str) -> String {
 fn in_out(argument: &Argument) -> (String, String) {
     let (name, kind) = (&argument.name, &argument.kind);
     if kind.handle().is_some() {
-        return (format!("get({name})?.inward()"), format!("put({name}, Handle::outward({name}_value))?;"));
+        return (format!("peek({name})?.inward()"), format!("poke({name}, Handle::outward({name}_value))?;"));
     }
     if kind.base == "status" {
         return (format!("status_in::<A>({name})?"), format!("status_change::<A>({name}, &{name}_value);"));
@@ -213,12 +234,18 @@ fn in_out(argument: &Argument) -> (String, String) {
     if kind.widens() {
         return (format!("{name}.get()?"), format!("{name}.put({name}_value)?;"));
     }
+    if kind.base == "keyval" {
+        return (
+            format!("Keyval(A::constant_in(Set::Keyval, peek({name})?))"),
+            format!("poke({name}, A::constant_out(Set::Keyval, {name}_value.0))?;"),
+        );
+    }
     match kind.map().map(set_name) {
         Some(set) => (
-            format!("A::constant_in(Set::{set}, get({name})?)"),
-            format!("put({name}, A::constant_out(Set::{set}, {name}_value))?;"),
+            format!("A::constant_in(Set::{set}, peek({name})?)"),
+            format!("poke({name}, A::constant_out(Set::{set}, {name}_value))?;"),
         ),
-        None => (format!("get({name})?"), format!("put({name}, {name}_value)?;")),
+        None => (format!("peek({name})?"), format!("poke({name}, {name}_value)?;")),
     }
 }
 
@@ -230,22 +257,20 @@ fn result(function: &Function, argument: &Argument, value: &str) -> String {
         return format!("{fill}({name}, {length}, &{value})?;");
     }
     if kind.base == "text" {
-        let limit = kind.limit.as_deref().unwrap_or_default();
-        return format!(
-            "text_out::<A>({name}, resultlen, Limit::{}, &{value})?;",
-            set_name(&limit.to_lowercase().replace('_', " "))
-        );
+        let limit = limit_name(kind.limit.as_deref().unwrap_or_default());
+        let length = if function.arguments.iter().any(|one| one.name == "resultlen") { "resultlen" } else { "NOWHERE" };
+        return format!("text_out::<A>({name}, {length}, Limit::{limit}, &{value})?;");
     }
     if kind.handle().is_some() {
-        return format!("put({name}, Handle::outward({value}))?;");
+        return format!("poke({name}, Handle::outward({value}))?;");
     }
     match kind.base.as_str() {
         "status" => format!("A::status_out(&{value}, {name}, false);"),
-        "bool" => format!("put({name}, c_int::from({value}))?;"),
+        "bool" => format!("poke({name}, c_int::from({value}))?;"),
         _ if kind.widens() && function.large => format!("{name}.put({value})?;"),
         _ => match kind.map().map(set_name) {
-            Some(set) => format!("put({name}, A::constant_out(Set::{set}, {value}))?;"),
-            None => format!("put({name}, {value})?;"),
+            Some(set) => format!("poke({name}, A::constant_out(Set::{set}, {value}))?;"),
+            None => format!("poke({name}, {value})?;"),
         },
     }
 }

@@ -24,16 +24,24 @@ pub fn profiled(name: &str) -> String {
 
 fn export(text: &mut String, function: &Function, name: &str, large: bool) {
     let body = name.trim_start_matches("MPI_").to_lowercase();
-    let result = function.result.as_ref().map_or("c_int".into(), |kind| kind.rust(false, false));
+    let result = function.result.as_ref().map_or("c_int".into(), |kind| local(&kind.rust(false, false)));
     let _ = write!(text, "unsafe extern \"C\" fn {body}(");
     for argument in &function.arguments {
-        let _ = write!(text, "{}: {}, ", argument.name, argument.kind.rust(argument.reads, large));
+        let _ = write!(text, "{}: {}, ", argument.name, local(&argument.kind.rust(argument.reads, large)));
     }
     let _ = writeln!(text, ") -> {result} {{");
-    let passed: Vec<String> = function.arguments.iter().map(|argument| pass(function, argument, large)).collect();
+    let mut passed: Vec<String> = function.arguments.iter().map(|argument| pass(function, argument, large)).collect();
+    if function.told {
+        passed.push(large.to_string());
+    }
     let _ = writeln!(text, "    // SAFETY: passed on as the caller gave them; the caller obeys the MPI standard.");
     let _ = writeln!(text, "    unsafe {{ calls::{}::<A>({}) }}\n}}", function.body_name(), passed.join(", "));
     let _ = writeln!(text, "twins!({name}, {}, {body});\n", profiled(name));
+}
+
+/// A type of the interface by the short name that the doors give it.
+fn local(kind: &str) -> String {
+    kind.replace("A::", "")
 }
 
 /// An argument as the body takes it.

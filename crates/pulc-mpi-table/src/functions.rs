@@ -23,6 +23,8 @@ pub struct Argument {
     pub kind: Kind,
     /// The callee only reads what it points to.
     pub reads: bool,
+    /// The core has no use for it.
+    pub unused: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -32,6 +34,8 @@ pub struct Function {
     /// Version of the standard that introduced it; `-` for names that are in none.
     pub since: String,
     pub large: bool,
+    /// The body is told which form was called.
+    pub told: bool,
     pub deprecated: bool,
     pub mpich_only: bool,
     /// Kind of the result; an error code where it is `None`.
@@ -126,6 +130,7 @@ fn parse_function(line: &str, kinds: &HashMap<&str, &str>) -> Result<Function, S
         name,
         since: since.into(),
         large: false,
+        told: false,
         deprecated: false,
         mpich_only: false,
         result: None,
@@ -141,6 +146,7 @@ fn parse_function(line: &str, kinds: &HashMap<&str, &str>) -> Result<Function, S
     for flag in flags.split(',').filter(|flag| *flag != "-") {
         match flag.split_once('=') {
             None if flag == "c" => function.large = true,
+            None if flag == "told" => function.told = true,
             None if flag == "deprecated" => function.deprecated = true,
             None if flag == "mpich" => function.mpich_only = true,
             Some(("ret", kind)) => function.result = Some(Kind::parse(kind)?),
@@ -152,12 +158,13 @@ fn parse_function(line: &str, kinds: &HashMap<&str, &str>) -> Result<Function, S
             function.variadic = true;
             continue;
         }
+        let (unused, word) = word.strip_prefix('!').map_or((false, word), |rest| (true, rest));
         let (reads, word) = word.strip_prefix('<').map_or((false, word), |rest| (true, rest));
         let (name, kind) = match word.split_once(':') {
             Some((name, kind)) => (name, kind),
             None => (word, *kinds.get(word).ok_or_else(|| format!("{word} has no kind"))?),
         };
-        function.arguments.push(Argument { name: name.into(), kind: Kind::parse(kind)?, reads });
+        function.arguments.push(Argument { name: name.into(), kind: Kind::parse(kind)?, reads, unused });
     }
     check_lengths(&function)?;
     Ok(function)

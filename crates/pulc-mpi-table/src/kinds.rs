@@ -9,6 +9,8 @@ pub enum Shape {
     Out,
     /// Pointer to one value that is read and may be changed.
     InOut,
+    /// Pointer to one value that is only read, though C's declaration does not say so.
+    In,
     Array {
         /// Another argument or one of `functions::LENGTHS`.
         length: String,
@@ -70,7 +72,7 @@ const TOOL_HANDLES: [&str; 6] =
 
 impl Kind {
     pub fn parse(text: &str) -> Result<Kind, String> {
-        let end = text.find(['*', '&', '[']).unwrap_or(text.len());
+        let end = text.find(['*', '&', '^', '[']).unwrap_or(text.len());
         let (base, shape) = text.split_at(end);
         let (base, limit) = match base.split_once('/') {
             Some((base, limit)) => (base, Some(limit.to_owned())),
@@ -80,6 +82,7 @@ impl Kind {
             "" => Shape::Value,
             "*" => Shape::Out,
             "&" => Shape::InOut,
+            "^" => Shape::In,
             "***" => Shape::Deep,
             _ => {
                 let inner = shape.strip_prefix('[').ok_or_else(|| format!("unknown shape {shape:?}"))?;
@@ -162,7 +165,7 @@ impl Kind {
             Shape::Array { .. } => format!("{constant}{base}{name}[]"),
             Shape::Value if ["texts", "textss"].contains(&self.base.as_str()) => format!("{constant}{base}{name}[]"),
             Shape::Value => format!("{constant}{base}{name}"),
-            Shape::Out | Shape::InOut => format!("{constant}{base}*{name}"),
+            Shape::Out | Shape::InOut | Shape::In => format!("{constant}{base}*{name}"),
             Shape::Deep => format!("{constant}{base}***{name}"),
         }
     }

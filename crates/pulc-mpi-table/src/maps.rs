@@ -46,6 +46,7 @@ pub fn generate() -> String {
         let _ = writeln!(text, "        Set::{} => &{:?},", set_name(group), pairs(&constants, group));
     }
     text.push_str("    }\n}\n\n");
+    limits(&mut text, &constants);
     for (group, handle) in HANDLES {
         let mut outward = pairs(&constants, group);
         // Aliases of one type: the first name wins.
@@ -58,6 +59,31 @@ pub fn generate() -> String {
     text.push_str("/// Neutral value of each predefined handle of the standard interface; 0 where there is none.\n");
     let _ = writeln!(text, "pub(crate) static PREDEFINED: [i32; {}] = {:?};", PREDEFINED, predefined(&constants));
     text
+}
+
+/// Lengths of strings in both interfaces.
+fn limits(text: &mut String, constants: &Constants) {
+    let group = constants.group("size of string").expect("constants.txt has the sizes of strings");
+    let names: Vec<String> =
+        group.constants.iter().map(|one| limit_name(one.name.trim_start_matches("MPI_MAX_"))).collect();
+    let _ = writeln!(
+        text,
+        "/// A string whose length is limited.\n#[derive(Clone, Copy, PartialEq, Eq, Debug)]\npub enum Limit {{"
+    );
+    for name in &names {
+        let _ = writeln!(text, "    {name},");
+    }
+    text.push_str("}\n\n/// Bytes (MPICH, standard).\npub(crate) fn limits(limit: Limit) -> (usize, usize) {\n    match limit {\n");
+    for (name, one) in names.iter().zip(&group.constants) {
+        let bytes = |value: &crate::constants::Value| value.number().unwrap_or_default();
+        let _ = writeln!(text, "        Limit::{name} => ({}, {}),", bytes(&one.mpich), bytes(&one.standard));
+    }
+    text.push_str("    }\n}\n\n");
+}
+
+/// `ObjectName` for `OBJECT_NAME`.
+pub fn limit_name(constant: &str) -> String {
+    set_name(&constant.to_lowercase().replace('_', " "))
 }
 
 /// One more than the largest predefined handle, rounded up.

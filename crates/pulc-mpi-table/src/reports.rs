@@ -117,6 +117,7 @@ fn man_page(function: &Function, number: &str, title: &str) -> String {
     for argument in &function.arguments {
         let direction = match &argument.kind.shape {
             _ if argument.reads => "in",
+            Shape::In => "in",
             Shape::Out => "out",
             Shape::InOut | Shape::Array { in_out: true, .. } => "in and out",
             Shape::Array { .. } => "out",

@@ -1,5 +1,9 @@
 //! Every function of MPI under its own name in lower case. The doors call these and nothing else. Only re-exports.
 
 pub use crate::datatype::calls::*;
+pub use crate::datatype::calls::{
+    get_elements as get_elements_x, status_set_elements as status_set_elements_x, type_get_extent as type_get_extent_x,
+    type_get_true_extent as type_get_true_extent_x, type_size as type_size_x,
+};
 pub use crate::datatype::packing::{pack, pack_external, pack_external_size, pack_size, unpack, unpack_external};
 pub use crate::op::calls::*;

@@ -15,6 +15,9 @@ const LONGER: &[(&str, usize, &str)] =
 const UNSAFE_IN: &[(&str, &str)] = &[
     ("crates/pulc-hal/", "the room of devices and of the operating system"),
     ("crates/pulc-c-abi/", "a door: raw pointers of C programs end there"),
+    ("crates/pulc-mpi-calls/", "the bodies of MPI functions: raw pointers of MPI programs end there"),
+    ("crates/pulc-mpich-abi/", "a door: functions and variables with C names"),
+    ("crates/pulc-mpi-abi/", "a door: functions with C names"),
     ("crates/pulc-mpi/src/memory.rs", "the memory of MPI programs, by address"),
     ("crates/pulc-mpi/src/datatype/copy.rs", "datatypes copied from and to the memory of MPI programs"),
     ("crates/pulc-mpi/src/op/apply.rs", "reductions of the memory of MPI programs"),

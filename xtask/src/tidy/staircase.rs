@@ -47,6 +47,9 @@ const STAIRCASE: &[Crate] = &[
     row("pulc-heat", &["pulc-base", "pulc"], &["pulc-testkit"]),
     // The table of MPI functions: read by build scripts, and by xtask for what is made from it and committed.
     row("pulc-mpi-table", &[], &[]),
+    row("pulc-mpi-calls", &["pulc-mpi", "pulc-mpi-table"], &[]),
+    row("pulc-mpich-abi", &["pulc-mpi-calls", "pulc-mpi-table"], &["pulc-testkit"]),
+    row("pulc-mpi-abi", &["pulc-mpi-calls", "pulc-mpi-table"], &["pulc-testkit"]),
     row("xtask", &["pulc-mpi-table"], &[]),
 ];
 
