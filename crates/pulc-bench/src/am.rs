@@ -7,6 +7,7 @@ use crate::Error;
 use crate::measure::{Channel, LAST};
 use pulc::am::{Bundle, Bytes, Data, Endpoint, MEDIUM_MAX, Message, Mode, Opcode, Peer, Status, WORDS_MAX, Words};
 use pulc::{Pulc, Rank};
+use pulc_hal::os::cpu;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -34,6 +35,8 @@ pub struct Am {
     taken: u64,
     /// How far the answering side is with one size.
     phase: Arc<AtomicU64>,
+    /// Looks again and again instead of waiting.
+    pub polls: bool,
 }
 
 /// What the handlers of the answering side have seen of one size: ping-pong until the first last word, then a stream.
@@ -63,16 +66,27 @@ impl Am {
         serve(&endpoint, &phase, largest)?;
         let peer = Rank(1 - pulc.rank().0.min(1));
         let peer = endpoint.map(&bundle, peer, NAME, TAG, CREDITS).map_err(failed)?;
-        Ok(Am { bundle, _endpoint: endpoint, peer, replies, taken: 0, phase })
+        Ok(Am { bundle, _endpoint: endpoint, peer, replies, taken: 0, phase, polls: false })
     }
 
     /// The answering side: its handlers work until the asker has done with one size.
     pub fn answer(&mut self) -> Result<(), Error> {
         while self.phase.load(Ordering::Relaxed) < DONE {
-            self.bundle.wait(None).map_err(failed)?;
+            self.look()?;
         }
         self.phase.store(PING_PONG, Ordering::Relaxed);
         Ok(())
+    }
+}
+
+impl Am {
+    /// Lets handlers run.
+    fn look(&self) -> Result<(), Error> {
+        let ran = if self.polls { self.bundle.poll() } else { self.bundle.wait(None) };
+        if self.polls && ran.as_ref().is_ok_and(|count| *count == 0) {
+            cpu::pause();
+        }
+        ran.map(|_| ()).map_err(failed)
     }
 }
 
@@ -147,7 +161,7 @@ impl Channel for Am {
     fn recv(&mut self, _message: &mut [u8]) -> Result<(), Error> {
         self.taken += 1;
         while self.replies.load(Ordering::Relaxed) < self.taken {
-            self.bundle.wait(None).map_err(failed)?;
+            self.look()?;
         }
         Ok(())
     }

@@ -24,6 +24,10 @@ pub enum Error {
     Interrupted(&'static str),
     #[error("{program} failed: {text}")]
     Program { program: String, text: String },
+    #[error("the plot cannot be drawn: {0}")]
+    Drawing(String),
+    #[error("no rows to draw: give a file that `pulc bench layers --json` has written")]
+    NoRows,
     #[error("{layer} cannot be measured here: {why}")]
     NotHere { layer: &'static str, why: String },
 }

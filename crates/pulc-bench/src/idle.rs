@@ -17,7 +17,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<ExitCode, Error> {
     let seconds = args.seconds;
-    let job = Job { enter: &[], ranks: 2, nodes: None, limit: Nanos::from_ms(seconds * 1000 + 30_000) };
+    let job = Job { enter: &[], ranks: 2, nodes: None, limit: Nanos::from_ms(seconds * 1000 + 30_000), options: &[] };
     let text = job.run_ranks(&["idle", &seconds.to_string()])?;
     let burnt: f64 = text.trim().parse().map_err(|_| Error::Nonsense(text.clone()))?;
     if args.json {

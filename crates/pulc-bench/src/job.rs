@@ -16,6 +16,8 @@ pub struct Job<'a> {
     pub ranks: u32,
     pub nodes: Option<u32>,
     pub limit: Nanos,
+    /// More of the launcher's options.
+    pub options: &'a [&'a str],
 }
 
 impl Job<'_> {
@@ -27,6 +29,7 @@ impl Job<'_> {
         if let Some(nodes) = self.nodes {
             launch.extend(["--nodes", &nodes.to_string()].map(OsString::from));
         }
+        launch.extend(self.options.iter().map(OsString::from));
         launch.push("--".into());
         launch.extend(words.iter().map(|word| word.as_ref().to_owned()));
         output(&launch, self.limit)

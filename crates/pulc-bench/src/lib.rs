@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 mod am;
+mod attach;
+mod calls;
 mod device;
 mod error;
 mod hardware;
@@ -13,9 +15,14 @@ mod measure;
 mod memory;
 mod net;
 mod pair;
+mod plot;
 mod rank;
+mod ring;
+mod rounds;
 mod row;
+mod shares;
 mod start;
+mod waiting;
 mod wire;
 mod worker;
 
@@ -40,6 +47,18 @@ enum What {
     Idle(idle::Args),
     /// Memory that a process of a job takes, idle and after everybody has talked with everybody
     Memory(memory::Args),
+    /// Bandwidth of the interfaces as a share of the device's and of memcpy's
+    Shares(shares::Args),
+    /// Many processes pass a token round, beside a bare futex ring of the same processes
+    Ring(ring::Args),
+    /// System calls made for small messages between processes that are awake
+    Calls(calls::Args),
+    /// Latency and processor time burnt: pinned, unpinned, too many, beside another job, beside a hog
+    Waiting(waiting::Args),
+    /// Time from the call that attaches to the first message
+    Attach(attach::Args),
+    /// Draws what `layers --json` has written
+    Plot(plot::Args),
     #[command(hide = true)]
     Rank(rank::Args),
     #[command(hide = true)]
@@ -54,6 +73,12 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
         What::Start(args) => start::run(args),
         What::Idle(args) => idle::run(args),
         What::Memory(args) => memory::run(args),
+        What::Shares(args) => shares::run(args),
+        What::Ring(args) => ring::run(args),
+        What::Calls(args) => calls::run(args),
+        What::Waiting(args) => waiting::run(args),
+        What::Attach(args) => attach::run(args),
+        What::Plot(args) => plot::run(args),
         What::Rank(args) => rank::run(args).map(|()| ExitCode::SUCCESS),
         What::Worker { core } => worker::run(*core).map(|()| ExitCode::SUCCESS),
     }

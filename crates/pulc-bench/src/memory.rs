@@ -26,7 +26,7 @@ const MIB: f64 = (1 << 20) as f64;
 
 pub fn run(args: &Args) -> Result<ExitCode, Error> {
     let list = args.bytes.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
-    let job = Job { enter: &[], ranks: args.ranks, nodes: None, limit: LIMIT };
+    let job = Job { enter: &[], ranks: args.ranks, nodes: None, limit: LIMIT, options: &[] };
     let text = job.run_ranks(&["memory", "--bytes", &list])?;
     let shares: Vec<Vec<u64>> = text.lines().map(parse).collect::<Result<_, _>>()?;
     if shares.len() != args.ranks as usize || shares.iter().any(|of_one| of_one.len() != args.bytes.len() + 1) {

@@ -1,9 +1,9 @@
 //! `pulc bench rank`, hidden: one rank of a measured job. Called by the drivers through `pulc run`.
 
-use crate::Error;
 use crate::am::Am;
 use crate::measure::{BYTES_MIN, Channel, answer, ask};
 use crate::row::{self, Layer, Place, Row};
+use crate::{Error, calls, ring, waiting};
 use pulc::{Address, From, Match, Port, Pulc, Rank};
 use pulc_base::clock::Nanos;
 use pulc_hal::os::cpu;
@@ -39,6 +39,14 @@ enum What {
         #[arg(long, value_delimiter = ',')]
         bytes: Vec<usize>,
     },
+    /// Pass a token round all ranks, over each interface and over bare futexes; rank 0 writes one line a round
+    Ring(ring::OfRank),
+    /// Exchange messages and count system calls; each rank writes one line an interface
+    Calls(calls::OfRank),
+    /// Ping-pong in pairs until a moment, then block; every rank writes what it found
+    Waiting(waiting::OfRank),
+    /// Attach and exchange a message; every rank writes how long that took
+    First,
     /// Block in a receive; rank 0 writes the processor time it has burnt meanwhile
     Idle { seconds: u64 },
 }
@@ -49,12 +57,16 @@ pub fn run(args: &Args) -> Result<(), Error> {
         What::Messages { layer, place, budget_us, bytes, cores } => {
             messages(*layer, *place, Nanos::from_us(*budget_us), bytes, cores)
         }
+        What::Ring(of_rank) => ring::rank(of_rank),
+        What::Calls(of_rank) => calls::rank(of_rank),
+        What::Waiting(of_rank) => waiting::rank(of_rank),
+        What::First => crate::attach::rank(),
         What::Memory { bytes } => crate::memory::rank(bytes),
         What::Idle { seconds } => idle(Duration::from_secs(*seconds)),
     }
 }
 
-const NAME: &str = "bench";
+pub const NAME: &str = "bench";
 
 fn messages(layer: Layer, place: Place, budget: Nanos, sizes: &[usize], cores: &[u32]) -> Result<(), Error> {
     let pulc = Pulc::attach().map_err(port_error)?;
@@ -65,7 +77,7 @@ fn messages(layer: Layer, place: Place, budget: Nanos, sizes: &[usize], cores: &
     match layer {
         Layer::Rawdata => {
             let channel = pulc.open_channel(peer, 1).map_err(port_error)?;
-            measure(&pulc, &mut Raw(channel), layer, place, budget, sizes)
+            measure(&pulc, &mut Raw { channel, polls: false }, layer, place, budget, sizes)
         }
         Layer::Shared => {
             let channel = pulc.open_channel(peer, 1).map_err(port_error)?;
@@ -76,7 +88,8 @@ fn messages(layer: Layer, place: Place, budget: Nanos, sizes: &[usize], cores: &
         }
         Layer::Port => {
             let port = pulc.open_port(NAME).map_err(port_error)?;
-            measure(&pulc, &mut Ports { port, peer, address: Address::new(peer, NAME) }, layer, place, budget, sizes)
+            let mut ports = Ports { port, peer, address: Address::new(peer, NAME), polls: false };
+            measure(&pulc, &mut ports, layer, place, budget, sizes)
         }
         Layer::Am => {
             let mut am = Am::open(&pulc, sizes.iter().copied().max().unwrap_or_default())?;
@@ -103,31 +116,38 @@ fn measure(
             continue;
         }
         let figures = ask(channel, bytes, budget)?;
-        let row = Row {
-            layer,
-            place,
-            bytes,
-            latency_ns_p50: figures.latency_ns_p50,
-            latency_ns_p99: figures.latency_ns_p99,
-            bandwidth_bytes_per_s: figures.bandwidth_bytes_per_s,
-            messages_per_s: figures.messages_per_s,
-            latency_x: None,
-            bandwidth_x: None,
-        };
-        print!("{}", row::json_lines(&[row]));
+        print!("{}", row::json_lines(&[Row::new(layer, place, bytes, figures)]));
     }
     Ok(())
 }
 
-struct Raw(pulc::rawdata::Channel);
+/// Rawdata as a measured layer.
+pub struct Raw {
+    pub channel: pulc::rawdata::Channel,
+    /// Receives by asking again and again instead of waiting.
+    pub polls: bool,
+}
 
 impl Channel for Raw {
     fn send(&mut self, message: &[u8]) -> Result<(), Error> {
-        self.0.send(message).map_err(port_error)
+        self.channel.send(message).map_err(port_error)
     }
 
     fn recv(&mut self, message: &mut [u8]) -> Result<(), Error> {
-        self.0.recv(message).map(|_| ()).map_err(port_error)
+        if self.polls {
+            return poll(|| self.channel.try_recv(message));
+        }
+        self.channel.recv(message).map(|_| ()).map_err(port_error)
+    }
+}
+
+/// Asks until there is something.
+fn poll<T>(mut ask: impl FnMut() -> Result<Option<T>, pulc::Error>) -> Result<(), Error> {
+    loop {
+        match ask() {
+            Ok(None) => cpu::pause(),
+            other => return other.map(|_| ()).map_err(port_error),
+        }
     }
 }
 
@@ -148,10 +168,12 @@ impl Channel for Shared {
     }
 }
 
-struct Ports {
-    port: Port,
-    peer: Rank,
-    address: Address,
+/// Ports as a measured layer.
+pub struct Ports {
+    pub port: Port,
+    pub peer: Rank,
+    pub address: Address,
+    pub polls: bool,
 }
 
 impl Channel for Ports {
@@ -160,6 +182,9 @@ impl Channel for Ports {
     }
 
     fn recv(&mut self, message: &mut [u8]) -> Result<(), Error> {
+        if self.polls {
+            return poll(|| self.port.try_recv(From::Rank(self.peer), Match::Tag(0), message));
+        }
         self.port.recv(From::Rank(self.peer), Match::Tag(0), message).map(|_| ()).map_err(port_error)
     }
 }
@@ -187,11 +212,11 @@ fn idle(time: Duration) -> Result<(), Error> {
 }
 
 /// Processor time of this process, user and system.
-fn burnt() -> Duration {
+pub fn burnt() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.clamp(0, 999_999_999) as u32)
 }
 
-fn port_error(error: pulc::Error) -> Error {
+pub fn port_error(error: pulc::Error) -> Error {
     Error::Worker(error.to_string())
 }

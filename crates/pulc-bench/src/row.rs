@@ -1,5 +1,6 @@
 //! One line of the result: what was measured, and how lines become JSON and a table. Called by the drivers; pure.
 
+use crate::measure::Figures;
 use serde::{Deserialize, Serialize};
 
 /// What carries the messages, from the ground up, then what the kernel offers.
@@ -55,6 +56,30 @@ pub struct Row {
     pub latency_x: Option<f64>,
     #[serde(skip)]
     pub bandwidth_x: Option<f64>,
+    /// Times the row of the device; for interfaces only.
+    #[serde(skip)]
+    pub latency_of_device: Option<f64>,
+    #[serde(skip)]
+    pub bandwidth_of_device: Option<f64>,
+}
+
+impl Row {
+    /// What one round has found.
+    pub fn new(layer: Layer, place: Place, bytes: usize, figures: Figures) -> Row {
+        Row {
+            layer,
+            place,
+            bytes,
+            latency_ns_p50: figures.latency_ns_p50,
+            latency_ns_p99: figures.latency_ns_p99,
+            bandwidth_bytes_per_s: figures.bandwidth_bytes_per_s,
+            messages_per_s: figures.messages_per_s,
+            latency_x: None,
+            bandwidth_x: None,
+            latency_of_device: None,
+            bandwidth_of_device: None,
+        }
+    }
 }
 
 impl Layer {
@@ -91,7 +116,7 @@ impl Place {
     }
 
     /// What stands above this place's part of the table.
-    fn title(self) -> &'static str {
+    pub fn title(self) -> &'static str {
         match self {
             Place::Node => "two cores of one node",
             Place::Core => "both processes on one core",
@@ -113,17 +138,13 @@ pub fn median_of(rounds: &[Row]) -> Option<Row> {
         found.sort_by(f64::total_cmp);
         found.get(found.len() / 2).copied()
     };
-    Some(Row {
-        layer: first.layer,
-        place: first.place,
-        bytes: first.bytes,
+    let figures = Figures {
         latency_ns_p50: median(|row| row.latency_ns_p50),
         latency_ns_p99: median(|row| row.latency_ns_p99),
         bandwidth_bytes_per_s: median(|row| row.bandwidth_bytes_per_s),
         messages_per_s: median(|row| row.messages_per_s),
-        latency_x: None,
-        bandwidth_x: None,
-    })
+    };
+    Some(Row::new(first.layer, first.place, first.bytes, figures))
 }
 
 /// How many times the yardstick a figure is: the median over rounds of the ratio *within* a round. The host of a virtual
@@ -166,22 +187,24 @@ pub fn table(rows: &[Row]) -> String {
         }
         text += &format!("\n{} ({}); x = times {}\n", place.title(), place.name(), place.yardstick().name());
         text += &format!(
-            "{:>9}  {:<9} {:>10} {:>7} {:>10} {:>12} {:>7} {:>12}\n",
-            "bytes", "layer", "p50", "x", "p99", "bandwidth", "x", "messages/s"
+            "{:>9}  {:<9} {:>10} {:>7} {:>7} {:>10} {:>12} {:>7} {:>7} {:>12}\n",
+            "bytes", "layer", "p50", "x", "/device", "p99", "bandwidth", "x", "/device", "messages/s"
         );
         let mut previous = None;
         for row in here.iter().copied() {
             let bytes = if previous == Some(row.bytes) { String::new() } else { size(row.bytes) };
             previous = Some(row.bytes);
             text += &format!(
-                "{:>9}  {:<9} {:>10} {:>7} {:>10} {:>12} {:>7} {:>12}\n",
+                "{:>9}  {:<9} {:>10} {:>7} {:>7} {:>10} {:>12} {:>7} {:>7} {:>12}\n",
                 bytes,
                 row.layer.name(),
                 shown(row.latency_ns_p50, time),
                 ratio(row.latency_x),
+                ratio(row.latency_of_device),
                 shown(row.latency_ns_p99, time),
                 shown(row.bandwidth_bytes_per_s, rate),
                 ratio(row.bandwidth_x),
+                ratio(row.bandwidth_of_device),
                 shown(row.messages_per_s, count),
             );
         }
@@ -189,11 +212,11 @@ pub fn table(rows: &[Row]) -> String {
     text
 }
 
-fn shown(figure: Option<f64>, how: fn(f64) -> String) -> String {
+pub fn shown(figure: Option<f64>, how: fn(f64) -> String) -> String {
     figure.map_or_else(|| "-".into(), how)
 }
 
-fn ratio(ratio: Option<f64>) -> String {
+pub fn ratio(ratio: Option<f64>) -> String {
     match ratio {
         Some(ratio) if ratio < 10.0 => format!("{ratio:.2}"),
         Some(ratio) => format!("{ratio:.0}"),
@@ -220,7 +243,7 @@ pub fn time(ns: f64) -> String {
     }
 }
 
-fn rate(bytes_per_s: f64) -> String {
+pub fn rate(bytes_per_s: f64) -> String {
     if bytes_per_s < 1e9 { format!("{:.1} MB/s", bytes_per_s / 1e6) } else { format!("{:.2} GB/s", bytes_per_s / 1e9) }
 }
 
@@ -233,17 +256,13 @@ mod tests {
     use super::*;
 
     fn row(layer: Layer, latency: Option<f64>, bandwidth: Option<f64>) -> Row {
-        Row {
-            layer,
-            place: Place::Node,
-            bytes: 8,
+        let figures = Figures {
             latency_ns_p50: latency,
             latency_ns_p99: latency,
             bandwidth_bytes_per_s: bandwidth,
             messages_per_s: None,
-            latency_x: None,
-            bandwidth_x: None,
-        }
+        };
+        Row::new(layer, Place::Node, 8, figures)
     }
 
     #[test]

@@ -29,7 +29,7 @@ type Contest<'a> = (String, Box<dyn Fn() -> Result<(), Error> + 'a>);
 
 pub fn run(args: &Args) -> Result<ExitCode, Error> {
     let ranks = args.ranks;
-    let job = Job { enter: &[], ranks, nodes: None, limit: LIMIT };
+    let job = Job { enter: &[], ranks, nodes: None, limit: LIMIT, options: &[] };
     let hydra = [HYDRA, "-n", &ranks.to_string(), TRUE].map(OsString::from);
     let mut contests: Vec<Contest<'_>> = vec![
         (format!("pulc run -n {ranks} {TRUE}"), Box::new(|| job.run(&[TRUE]).map(drop))),

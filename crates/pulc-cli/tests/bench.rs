@@ -68,6 +68,101 @@ fn start_idle_and_memory_tell_their_figures() {
 }
 
 #[test]
+fn a_million_small_messages_between_processes_that_are_awake_make_no_system_call() {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return skipped("a_million_small_messages", "two processes that are both awake need two cores");
+    }
+    let finished = bench(&["calls", "--messages", "1000000", "--json"]);
+    if finished.stderr.contains("look at system calls") {
+        return skipped("a_million_small_messages", &finished.stderr);
+    }
+    let finished = finished.expect_success();
+    let rows = rows(&finished.stdout);
+    assert_eq!(rows.len(), 6, "{finished:?}");
+    for layer in ["port", "rawdata", "am"] {
+        // How often a process that waits gives its core away depends on who else wants it; a process that asks never does.
+        let row = rows.iter().find(|row| row["layer"] == layer && row["polls"] == true);
+        assert_eq!(row.map(|row| row["calls"].as_u64()), Some(Some(0)), "{layer}: {finished:?}");
+    }
+}
+
+#[test]
+fn a_plot_has_two_pictures_of_each_kind_and_can_be_drawn_again_from_the_rows() {
+    let directory = std::env::temp_dir().join(format!("pulc-plot-{}", std::process::id()));
+    let path = directory.to_str().expect("a path of this test");
+    let arguments = [
+        "layers",
+        "--quick",
+        "--json",
+        "--places",
+        "core",
+        "--layers",
+        "device,port,pipe",
+        "--bytes",
+        "8,4k",
+        "--plot",
+        path,
+    ];
+    let finished = bench(&arguments).expect_success();
+    assert_eq!(rows(&finished.stdout).len(), 6, "{finished:?}");
+    let files = ["latency-core.svg", "latency-core.png", "bandwidth-core.svg", "bandwidth-core.png"];
+    let sizes = || files.map(|file| std::fs::metadata(directory.join(file)).map_or(0, |meta| meta.len()));
+    assert!(sizes().iter().all(|size| *size > 1000), "{:?}", sizes());
+    let kept = directory.join("rows");
+    std::fs::write(&kept, format!("# a record\n{}", finished.stdout)).expect("the folder is there");
+    files.iter().for_each(|file| std::fs::remove_file(directory.join(file)).expect("it was there"));
+    bench(&["plot", kept.to_str().expect("a path of this test"), path]).expect_success();
+    assert!(sizes().iter().all(|size| *size > 1000), "{:?}", sizes());
+    std::fs::write(&kept, "# nothing\n").expect("the folder is there");
+    bench(&["plot", kept.to_str().expect("a path of this test"), path]).expect_refusal(1, "no rows to draw");
+    std::fs::remove_dir_all(&directory).expect("only this test writes there");
+}
+
+#[test]
+fn ring_and_attach_tell_every_figure() {
+    let finished = bench(&["ring", "-n", "6", "--rounds", "1", "--turns", "5", "--json"]).expect_success();
+    let found = rows(&finished.stdout);
+    let names: Vec<_> = found.iter().filter_map(|row| row["what"].as_str()).collect();
+    assert_eq!(names, ["futex", "port", "rawdata"]);
+    assert!(found.iter().all(|row| row["hop_ns"].as_f64() > Some(0.0)), "{finished:?}");
+    assert_eq!(found[0]["x_futex"].as_f64(), Some(1.0));
+    let finished = bench(&["attach", "-n", "3", "--rounds", "1", "--json"]).expect_success();
+    let steps: Vec<_> = rows(&finished.stdout).iter().filter_map(|row| row["median_ns"].as_f64()).collect();
+    assert!(steps.len() == 3 && steps.is_sorted() && steps[0] > 0.0, "{finished:?}");
+}
+
+#[test]
+fn waiting_tells_latency_and_processor_time_of_every_situation() {
+    let finished = bench(&["waiting", "--quick", "--json"]).expect_success();
+    let found = rows(&finished.stdout);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut wanted = vec!["one-core", "one-core-hog"];
+    if cores > 1 {
+        wanted.extend(["pinned", "unpinned", "oversubscribed", "oversubscribed-far", "two-jobs", "hog"]);
+    }
+    let names: Vec<_> = found.iter().filter_map(|row| row["situation"].as_str()).collect();
+    assert_eq!(names, wanted);
+    for row in &found {
+        assert!(row["latency_ns_p50"].as_f64() > Some(0.0) && row["traffic_cpu_share"].as_f64() > Some(0.0), "{row}");
+        assert!(row["latency_ns_p99"].as_f64() >= row["latency_ns_p50"].as_f64(), "{row}");
+        assert!(row["blocked_cpu_ms_per_s"].as_f64() >= Some(0.0), "{row}");
+    }
+}
+
+#[test]
+fn shares_compare_every_interface_with_device_and_memcpy() {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return skipped("shares_compare_every_interface", "two cores are needed");
+    }
+    let finished = bench(&["shares", "--quick", "--bytes", "64k", "--json"]).expect_success();
+    let found = rows(&finished.stdout);
+    for layer in ["rawdata", "shared", "port", "am"] {
+        let row = found.iter().find(|row| row["layer"] == layer).unwrap_or_else(|| panic!("no {layer}: {finished:?}"));
+        assert!(row["of_device"].as_f64() > Some(0.0) && row["of_memcpy"].as_f64() > Some(0.0), "{row}");
+    }
+}
+
+#[test]
 fn sizes_that_make_no_sense_are_refused_with_the_limits() {
     bench(&["layers", "--bytes", "7"]).expect_refusal(2, "from 8 B to 64 MiB");
 }

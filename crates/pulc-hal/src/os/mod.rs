@@ -3,6 +3,7 @@
 
 pub mod bell;
 pub mod biased;
+pub mod call_count;
 pub mod copy;
 pub mod copy_kernel;
 pub mod core_claims;

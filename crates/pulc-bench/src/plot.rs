@@ -1,0 +1,254 @@
+//! Plots in the style of Parnass's comparison of all the cluster's libraries: latency and bandwidth against message size, one line a
+//! layer, one pair of pictures a place, as SVG and as PNG. Called by `layers`, and by `pulc bench plot` for rows that were kept.
+
+use crate::Error;
+use crate::row::{self, Layer, Place, Row};
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::{FontStyle, register_font};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// What `pulc bench layers --json` has written; lines that begin with # are passed over
+    rows: PathBuf,
+    /// Folder for the pictures
+    directory: PathBuf,
+}
+
+/// The characters that the pictures need, so that they look the same on machines without fonts.
+const FONT: &[u8] = include_bytes!("../assets/DejaVuSans-ascii.ttf");
+const FAMILY: &str = "sans-serif";
+const WIDTH: u32 = 960;
+const HEIGHT: u32 = 600;
+/// A PNG has so many points for one of the SVG.
+const SCALE_OF_PNG: u32 = 2;
+
+pub fn run(args: &Args) -> Result<ExitCode, Error> {
+    let text = std::fs::read_to_string(&args.rows).map_err(Error::system("read the rows"))?;
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let rows = lines.map(|line| serde_json::from_str(line).map_err(|_| Error::Nonsense(line.to_owned())));
+    let rows: Vec<Row> = rows.collect::<Result<_, _>>()?;
+    if rows.is_empty() {
+        return Err(Error::NoRows);
+    }
+    for file in draw(&rows, &args.directory)? {
+        println!("{}", file.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What a picture shows.
+#[derive(Clone, Copy)]
+struct Figure {
+    name: &'static str,
+    title: &'static str,
+    of: fn(&Row) -> Option<f64>,
+    shown: fn(f64) -> String,
+}
+
+const FIGURES: [Figure; 2] = [
+    Figure { name: "latency", title: "one-way latency", of: |row| row.latency_ns_p50, shown: row::time },
+    Figure { name: "bandwidth", title: "bandwidth", of: |row| row.bandwidth_bytes_per_s, shown: row::rate },
+];
+
+/// Draws everything that the rows hold; returns the files.
+pub fn draw(rows: &[Row], directory: &Path) -> Result<Vec<PathBuf>, Error> {
+    // Fails only for a font that makes no sense, and this one is tested.
+    let _ = register_font(FAMILY, FontStyle::Normal, FONT);
+    std::fs::create_dir_all(directory).map_err(Error::system("make the folder for the plots"))?;
+    let mut files = Vec::new();
+    for place in [Place::Node, Place::Core, Place::Net] {
+        for figure in FIGURES {
+            let Some(chart) = Chart::of(rows, place, figure) else { continue };
+            let name = directory.join(format!("{}-{}", figure.name, place.name()));
+            for (file, bytes) in
+                [(name.with_extension("svg"), chart.svg()?), (name.with_extension("png"), chart.png()?)]
+            {
+                std::fs::write(&file, bytes).map_err(Error::system("write a plot"))?;
+                files.push(file);
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// One picture: its lines, and how far its axes reach.
+struct Chart {
+    title: String,
+    figure: Figure,
+    lines: Vec<(Layer, Vec<(f64, f64)>)>,
+    sizes: (f64, f64),
+    figures: (f64, f64),
+}
+
+impl Chart {
+    /// None: these rows have no such figure.
+    fn of(rows: &[Row], place: Place, figure: Figure) -> Option<Chart> {
+        let mut lines: Vec<(Layer, Vec<(f64, f64)>)> = Vec::new();
+        for row in rows.iter().filter(|row| row.place == place) {
+            let Some(value) = (figure.of)(row).filter(|value| *value > 0.0) else { continue };
+            match lines.iter_mut().find(|(layer, _)| *layer == row.layer) {
+                Some((_, points)) => points.push((row.bytes as f64, value)),
+                None => lines.push((row.layer, vec![(row.bytes as f64, value)])),
+            }
+        }
+        lines.sort_by_key(|(layer, _)| *layer);
+        lines.iter_mut().for_each(|(_, points)| points.sort_by(|a, b| a.0.total_cmp(&b.0)));
+        let all = || lines.iter().flat_map(|(_, points)| points);
+        // A little room around, so that a single size is a picture as well.
+        let range = |of: fn(&(f64, f64)) -> f64| {
+            let (least, most) = all().map(of).fold((f64::MAX, 0.0_f64), |(a, b), v| (a.min(v), b.max(v)));
+            (least / 1.4, most * 1.4)
+        };
+        let (sizes, figures) = (range(|point| point.0), range(|point| point.1));
+        let title = format!("{}, {}", figure.title, place.title());
+        (!lines.is_empty()).then_some(Chart { title, figure, lines, sizes, figures })
+    }
+
+    fn svg(&self) -> Result<Vec<u8>, Error> {
+        let mut text = String::new();
+        self.draw(&SVGBackend::with_string(&mut text, (WIDTH, HEIGHT)).into_drawing_area(), 1)?;
+        Ok(text.into_bytes())
+    }
+
+    fn png(&self) -> Result<Vec<u8>, Error> {
+        let (width, height) = (WIDTH * SCALE_OF_PNG, HEIGHT * SCALE_OF_PNG);
+        let mut points = vec![0; (width * height * 3) as usize];
+        self.draw(&BitMapBackend::with_buffer(&mut points, (width, height)).into_drawing_area(), SCALE_OF_PNG)?;
+        let mut bytes = Vec::new();
+        let mut encoder = png::Encoder::new(&mut bytes, width, height);
+        encoder.set_color(png::ColorType::Rgb);
+        let written = encoder.write_header().and_then(|mut writer| writer.write_image_data(&points));
+        written.map_err(|error| Error::Drawing(error.to_string()))?;
+        Ok(bytes)
+    }
+
+    fn draw<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>, scale: u32) -> Result<(), Error> {
+        let failed = |error: DrawingAreaErrorKind<B::ErrorType>| Error::Drawing(error.to_string());
+        let font = |size: u32| (FAMILY, size * scale).into_font();
+        area.fill(&WHITE).map_err(failed)?;
+        let mut chart = ChartBuilder::on(area)
+            .caption(&self.title, font(20))
+            .margin(14 * scale)
+            .x_label_area_size(40 * scale)
+            .y_label_area_size(84 * scale)
+            .build_cartesian_2d(
+                (self.sizes.0..self.sizes.1).log_scale().base(2.0),
+                (self.figures.0..self.figures.1).log_scale(),
+            )
+            .map_err(failed)?;
+        chart
+            .configure_mesh()
+            .light_line_style(BLACK.mix(0.05))
+            .bold_line_style(BLACK.mix(0.15))
+            .x_desc("message size")
+            .x_labels(14)
+            .x_label_formatter(&|bytes| row::size(bytes.round() as usize))
+            .y_label_formatter(&|value| (self.figure.shown)(*value))
+            .label_style(font(13))
+            .draw()
+            .map_err(failed)?;
+        for (layer, points) in &self.lines {
+            let style = ShapeStyle { color: colour(*layer).to_rgba(), filled: true, stroke_width: 2 * scale };
+            let line = LineSeries::new(points.iter().copied(), style).point_size(3 * scale);
+            chart
+                .draw_series(line)
+                .map_err(failed)?
+                .label(layer.name())
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 18 * scale as i32, y)], style));
+        }
+        // Latency and bandwidth both grow with the size: these corners are empty.
+        let corner = if self.figure.name == "latency" {
+            SeriesLabelPosition::LowerRight
+        } else {
+            SeriesLabelPosition::UpperLeft
+        };
+        chart
+            .configure_series_labels()
+            .position(corner)
+            .legend_area_size(26 * scale)
+            .margin(8 * scale)
+            .background_style(WHITE.mix(0.85))
+            .border_style(BLACK.mix(0.3))
+            .label_font(font(13))
+            .draw()
+            .map_err(failed)?;
+        area.present().map_err(failed)
+    }
+}
+
+/// Warm colours for the house's own floors, cold and grey ones for what the kernel offers.
+fn colour(layer: Layer) -> RGBColor {
+    match layer {
+        Layer::Hardware => RGBColor(0, 0, 0),
+        Layer::Device => RGBColor(140, 86, 75),
+        Layer::Link => RGBColor(188, 128, 0),
+        Layer::Encrypted => RGBColor(230, 180, 60),
+        Layer::Rawdata => RGBColor(214, 39, 40),
+        Layer::Shared => RGBColor(255, 127, 14),
+        Layer::Port => RGBColor(227, 26, 140),
+        Layer::Am => RGBColor(148, 60, 189),
+        Layer::Pipe => RGBColor(127, 127, 127),
+        Layer::Unix => RGBColor(23, 160, 170),
+        Layer::Tcp => RGBColor(31, 119, 180),
+        Layer::Udp => RGBColor(44, 160, 44),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Figures;
+
+    fn rows() -> Vec<Row> {
+        let sizes = [8, 1024, 1 << 20];
+        let layers = [Layer::Device, Layer::Port, Layer::Tcp];
+        let figures = |bytes: usize, layer: Layer| Figures {
+            latency_ns_p50: Some(bytes as f64 * (1.0 + f64::from(layer as u8))),
+            latency_ns_p99: None,
+            bandwidth_bytes_per_s: (layer != Layer::Device).then_some(1e9),
+            messages_per_s: None,
+        };
+        sizes
+            .iter()
+            .flat_map(|bytes| layers.map(|layer| Row::new(layer, Place::Node, *bytes, figures(*bytes, layer))))
+            .collect()
+    }
+
+    #[test]
+    fn the_font_of_the_plots_is_a_font() {
+        assert!(register_font("a family of this test", FontStyle::Normal, FONT).is_ok());
+    }
+
+    #[test]
+    fn a_picture_has_a_line_for_each_layer_with_the_figure_and_its_name() {
+        let _ = register_font(FAMILY, FontStyle::Normal, FONT);
+        let latency = Chart::of(&rows(), Place::Node, FIGURES[0]).unwrap();
+        let text = String::from_utf8(latency.svg().unwrap()).unwrap();
+        assert!(
+            ["device", "port", "tcp", "1 KiB", "two cores of one node"].iter().all(|word| text.contains(word)),
+            "{text}"
+        );
+        assert!(text.matches("<polyline").count() >= 3, "{text}");
+        let bandwidth = Chart::of(&rows(), Place::Node, FIGURES[1]).unwrap();
+        assert!(!String::from_utf8(bandwidth.svg().unwrap()).unwrap().contains("device"));
+        assert!(Chart::of(&rows(), Place::Net, FIGURES[0]).is_none());
+    }
+
+    #[test]
+    fn a_png_has_the_promised_size_and_more_than_one_colour() {
+        let _ = register_font(FAMILY, FontStyle::Normal, FONT);
+        let bytes = Chart::of(&rows(), Place::Node, FIGURES[0]).unwrap().png().unwrap();
+        let mut reader = png::Decoder::new(std::io::Cursor::new(bytes)).read_info().unwrap();
+        let mut points = vec![0; reader.output_buffer_size().unwrap()];
+        let info = reader.next_frame(&mut points).unwrap();
+        assert_eq!((info.width, info.height), (WIDTH * SCALE_OF_PNG, HEIGHT * SCALE_OF_PNG));
+        let colours: std::collections::BTreeSet<&[u8]> = points.chunks(3).collect();
+        assert!([Layer::Device, Layer::Port, Layer::Tcp].iter().all(|layer| {
+            let RGBColor(red, green, blue) = colour(*layer);
+            colours.contains(&[red, green, blue][..])
+        }));
+    }
+}
