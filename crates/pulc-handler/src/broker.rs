@@ -23,6 +23,8 @@ pub(crate) struct Broker {
 /// What [`Broker::next`] found.
 pub(crate) enum Heard {
     Message(ToRank, Vec<OwnedFd>),
+    /// What came is lost: its descriptors found no room.
+    Lost,
     /// Nothing is there.
     Nothing,
     /// The keeper has ended or talks nonsense.
@@ -100,7 +102,7 @@ impl Broker {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Heard::Nothing,
             Err(error) if error.kind() == ErrorKind::InvalidData => {
                 pulc_base::log!(Error, "handler", "a channel is lost because its descriptors found no room: {error}");
-                self.next()
+                Heard::Lost
             }
             Ok(None) | Err(_) => Heard::Closed,
         }

@@ -3,19 +3,19 @@
 //! and must never block or send.
 
 use crate::error::End;
+use crate::outbox::{Outbox, Post};
 use crate::peers::{Incoming, PeerState, Route};
-use crate::switch::{Begin, Body, Fate, Hand, Handlers, Here, Outbox, Post, TransferId};
+use crate::switch::{Begin, Body, Fate, Hand, Handlers, Here, TransferId};
 use crate::wire::{FREE, FRONT_MAX, Head, Kind, MESSAGE_COST};
 use pulc_base::Rank;
 use pulc_hal::device::{Frame, SharedFrame};
-
-/// Messages of protocols that no door of this process has registered yet, at most.
-const PARKED_MAX: usize = 4096;
 
 /// Everything a frame can change, apart from the devices themselves.
 pub(crate) struct Floor {
     pub me: Rank,
     pub window: u64,
+    /// Messages in parts that one rank may have under way to this one.
+    pub transfers_max: usize,
     pub peers: Vec<PeerState>,
     pub handlers: Handlers,
     pub outbox: Outbox,
@@ -49,7 +49,7 @@ impl Floor {
     #[inline(always)]
     pub fn private(&mut self, src: Rank, bytes: &[u8], hand: &mut Hand<'_>) -> usize {
         let Some((head, at)) = Head::parse(bytes, bytes.len()) else {
-            self.broken.push((src, End::BrokenRules("a malformed head")));
+            self.broke(src, "a malformed head");
             return 0;
         };
         let end = at + usize::from(head.header_len);
@@ -62,7 +62,7 @@ impl Floor {
         let front = &mut front[..frame.len().min(FRONT_MAX)];
         frame.copy_range_to(0, front);
         let Some((head, at)) = Head::parse(front, frame.len()) else {
-            self.broken.push((src, End::BrokenRules("a malformed head")));
+            self.broke(src, "a malformed head");
             return 0;
         };
         let end = at + usize::from(head.header_len);
@@ -81,16 +81,24 @@ impl Floor {
         match result {
             Ok(()) => bytes,
             Err(what) => {
-                self.broken.push((src, End::BrokenRules(what)));
+                self.broke(src, what);
                 0
             }
+        }
+    }
+
+    /// Told once, however many frames of one poll are at fault.
+    #[cold]
+    fn broke(&mut self, src: Rank, what: Broken) {
+        if self.broken.iter().all(|(rank, _)| *rank != src) {
+            self.broken.push((src, End::BrokenRules(what)));
         }
     }
 
     #[inline(always)]
     fn whole(&mut self, arrived: Arrived<'_>, hand: &mut Hand<'_>) -> Result<(), Broken> {
         let Arrived { src, head, header, body } = arrived;
-        let cost = if head.flags & FREE == 0 { body.len() as u64 + MESSAGE_COST } else { 0 };
+        let cost = if head.flags & FREE == 0 { body.len() as u64 + MESSAGE_COST } else { self.free(src, body.len())? };
         self.charge(src, cost)?;
         let Some(handler) = self.handlers.of(head.proto) else { return self.park(src, head, header, body) };
         match handler.message(src, header, body, cost, &mut Here { hand, outbox: &mut self.outbox }) {
@@ -135,16 +143,19 @@ impl Floor {
             return Err("a long message outside its credit");
         }
         self.charge(src, cost)?;
-        let Some(handler) = self.handlers.of(head.proto) else { return self.park(src, head, header, body) };
+        if self.handlers.of(head.proto).is_none() {
+            return self.park(src, head, header, body);
+        }
+        self.room_for(src, head.id)?;
+        let Some(handler) = self.handlers.of(head.proto) else { return Err("an unknown protocol") };
         let total = usize::try_from(head.total).map_err(|_| "a length beyond this machine")?;
         let id = TransferId { src, id: head.id };
         let here = &mut Here { hand, outbox: &mut self.outbox };
         let Begin::Take(number) = handler.begin(id, header, total, false, cost, here) else {
             return Err("a message that its protocol only takes after asking");
         };
-        let incoming =
-            Incoming { id: head.id, proto: head.proto, number, total: head.total, arrived: 0, cost, granted: true };
-        self.peers[src.0 as usize].incoming.push(incoming);
+        let incoming = Incoming { proto: head.proto, number, total: head.total, arrived: 0, cost, granted: true };
+        self.peers[src.0 as usize].incoming.insert(head.id, incoming);
         self.part(src, head.id, body, hand)
     }
 
@@ -153,7 +164,11 @@ impl Floor {
         if !body.is_empty() {
             return Err("a request with a body");
         }
-        let Some(handler) = self.handlers.of(head.proto) else { return self.park(src, head, header, body) };
+        if self.handlers.of(head.proto).is_none() {
+            return self.park(src, head, header, body);
+        }
+        self.room_for(src, head.id)?;
+        let Some(handler) = self.handlers.of(head.proto) else { return Err("an unknown protocol") };
         let total = usize::try_from(head.total).map_err(|_| "a length beyond this machine")?;
         let id = TransferId { src, id: head.id };
         let (number, take) =
@@ -161,9 +176,8 @@ impl Floor {
                 Begin::Take(number) => (number, true),
                 Begin::Hold(number) => (number, false),
             };
-        let incoming =
-            Incoming { id: head.id, proto: head.proto, number, total: head.total, arrived: 0, cost: 0, granted: false };
-        self.peers[src.0 as usize].incoming.push(incoming);
+        let incoming = Incoming { proto: head.proto, number, total: head.total, arrived: 0, cost: 0, granted: false };
+        self.peers[src.0 as usize].incoming.insert(head.id, incoming);
         if take {
             self.outbox.grant(id);
         }
@@ -183,8 +197,7 @@ impl Floor {
 
     fn part(&mut self, src: Rank, id: u32, body: Body<'_>, hand: &mut Hand<'_>) -> Result<(), Broken> {
         let list = &mut self.peers[src.0 as usize].incoming;
-        let at = list.iter().position(|incoming| incoming.id == id).ok_or("a part of no message")?;
-        let incoming = &mut list[at];
+        let incoming = list.get_mut(&id).ok_or("a part of no message")?;
         if !incoming.granted {
             return Err("a part that was not granted");
         }
@@ -195,7 +208,7 @@ impl Floor {
         incoming.arrived += len;
         let Incoming { proto, number, total, arrived, cost, .. } = *incoming;
         if arrived == total {
-            list.swap_remove(at);
+            list.remove(&id);
         }
         let handler = self.handlers.of(proto).ok_or("a part of an unknown protocol")?;
         let here = &mut Here { hand, outbox: &mut self.outbox };
@@ -207,9 +220,7 @@ impl Floor {
     }
 
     fn withdraw(&mut self, src: Rank, id: u32, hand: &mut Hand<'_>) {
-        let list = &mut self.peers[src.0 as usize].incoming;
-        if let Some(at) = list.iter().position(|incoming| incoming.id == id) {
-            let incoming = list.swap_remove(at);
+        if let Some(incoming) = self.peers[src.0 as usize].incoming.remove(&id) {
             if let Some(handler) = self.handlers.of(incoming.proto) {
                 handler.withdrawn(incoming.number, &mut Here { hand, outbox: &mut self.outbox });
             }
@@ -223,7 +234,11 @@ impl Floor {
         if usize::from(head.proto) >= pulc_base::Proto::COUNT || head.proto == pulc_base::Proto::CONTROL.0 {
             return Err("an unknown protocol");
         }
-        if self.parked.len() >= PARKED_MAX {
+        // Each rank by its own account, so that nobody who floods this process makes an honest one break the rules. What is
+        // charged stays within the window; parts of a long message cost a little more than that.
+        let peer = &mut self.peers[src.0 as usize];
+        peer.parked = peer.parked.saturating_add(body.len() as u64 + MESSAGE_COST);
+        if peer.parked > 2 * self.window {
             return Err("too many messages of a protocol that this process has not opened");
         }
         let mut front = [0; FRONT_MAX];
@@ -236,6 +251,7 @@ impl Floor {
 
     /// Delivers what was parked for a protocol that has just got its handler.
     pub fn unpark(&mut self) {
+        self.peers.iter_mut().for_each(|peer| peer.parked = 0);
         for (src, frame) in std::mem::take(&mut self.parked) {
             // What it was charged at first is charged again in a moment.
             if let Some((head, at)) = Head::parse(&frame, frame.len()) {
@@ -252,6 +268,20 @@ impl Floor {
         }
     }
 
+    /// What a message outside all credit costs: nothing, but it may not be longer than all that its sender could fill.
+    fn free(&self, src: Rank, len: usize) -> Result<u64, Broken> {
+        if len as u64 > self.window && src != self.me { Err("a long message outside its credit") } else { Ok(0) }
+    }
+
+    /// Whether one more message in parts may begin: honest senders count theirs and wait.
+    fn room_for(&self, src: Rank, id: u32) -> Result<(), Broken> {
+        let incoming = &self.peers[src.0 as usize].incoming;
+        if incoming.len() >= self.transfers_max {
+            return Err("more messages in parts than may be under way at a time");
+        }
+        if incoming.contains_key(&id) { Err("two messages in parts of one number") } else { Ok(()) }
+    }
+
     #[inline]
     fn charge(&mut self, src: Rank, cost: u64) -> Result<(), Broken> {
         let fits = self.peers[src.0 as usize].charge(cost, self.window);
@@ -266,7 +296,7 @@ impl Floor {
             peer.charged = peer.charged.saturating_sub(cost);
             peer.credit += cost;
         } else if let Some(units) = peer.release(cost, self.window) {
-            self.outbox.posts.push_back(Post::Credit { dst: src, units });
+            self.outbox.push(src, Post::Credit { units });
         }
     }
 
@@ -277,11 +307,14 @@ impl Floor {
         peer.ending = None;
         peer.asked.clear();
         peer.granted.clear();
-        for incoming in std::mem::take(&mut peer.incoming) {
+        let mut under_way: Vec<_> = std::mem::take(&mut peer.incoming).into_iter().collect();
+        under_way.sort_unstable_by_key(|(id, _)| *id);
+        for (_, incoming) in under_way {
             if let Some(handler) = self.handlers.of(incoming.proto) {
                 handler.withdrawn(incoming.number, &mut Here { hand, outbox: &mut self.outbox });
             }
         }
+        self.outbox.forget(rank);
         for handler in self.handlers.each() {
             handler.peer_gone(rank, end, &mut Here { hand, outbox: &mut self.outbox });
         }

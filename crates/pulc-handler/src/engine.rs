@@ -6,10 +6,11 @@ use crate::broker::Broker;
 use crate::dispatch::Floor;
 use crate::error::{End, Error};
 use crate::net::Net;
+use crate::outbox::Outbox;
 use crate::params::Limits;
 use crate::peers::{PeerState, Route};
 use crate::referring::Tokens;
-use crate::switch::{Hand, Handlers, Outbox, ReceiveHandler};
+use crate::switch::{Hand, Handlers, ReceiveHandler};
 use crate::wire::{FRONT_MAX, HEAD_BYTES, Head};
 use pulc_base::boot::Boot;
 use pulc_base::clock::Nanos;
@@ -66,6 +67,7 @@ pub struct Engine {
     pub(crate) whole_max: usize,
     /// See `progress`.
     pub(crate) hurried: u32,
+    pub(crate) deaf_polls: u32,
     /// Ranks that have ended and may still have frames in their rings.
     pub(crate) ending: Vec<Rank>,
     pub(crate) tokens: Tokens,
@@ -108,9 +110,10 @@ impl Engine {
             floor: Floor {
                 me: rank,
                 window: limits.window_bytes,
+                transfers_max: limits.transfers_max,
                 peers,
                 handlers: Handlers::default(),
-                outbox: Outbox::default(),
+                outbox: Outbox::new(limits.answers_max),
                 parked: Vec::new(),
                 broken: Vec::new(),
             },
@@ -133,6 +136,7 @@ impl Engine {
             own_tally: Tally::default(),
             whole_max: frame_min.saturating_sub(FRONT_MAX).min(limits.eager_max_bytes),
             hurried: 0,
+            deaf_polls: 0,
             ending: Vec::new(),
             tokens: Tokens::default(),
             failure: None,

@@ -6,9 +6,12 @@ mod broker;
 mod dispatch;
 mod engine;
 mod error;
+#[cfg(test)]
+mod hostile_tests;
 pub mod matching;
 pub mod memory;
 mod net;
+mod outbox;
 mod outgoing;
 pub mod params;
 mod pattern;
@@ -24,8 +27,9 @@ mod wire;
 
 pub use engine::{DeviceReport, Engine, Tally};
 pub use error::{End, Error, SendFault};
+pub use outbox::Outbox;
 pub use process::{Guard, Process, Shared, Waited, Watch};
 pub use sending::{Progress, Sending};
-pub use switch::{Begin, Body, Fate, Hand, Here, Outbox, ReceiveHandler, TransferId, Want};
+pub use switch::{Begin, Body, Fate, Hand, Here, ReceiveHandler, TransferId, Want};
 pub use uncounted::{Parcel, Sent};
 pub use wire::MESSAGE_COST;

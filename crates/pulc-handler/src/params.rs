@@ -46,9 +46,33 @@ pub static LINGER_MS: Param = Param {
     text: "how long an ending process waits until other nodes have acknowledged what it sent",
 };
 
+pub static TRANSFERS_MAX: Param = Param {
+    name: "transfers_max",
+    default: 1 << 16,
+    min: 16,
+    max: 1 << 24,
+    text: "messages in parts that one process may have under way to another; further ones wait; the same for all ranks of a job",
+};
+
+pub static ANSWERS_MAX: Param = Param {
+    name: "answers_max",
+    default: 1 << 16,
+    min: 1 << 10,
+    max: 1 << 24,
+    text: "answers that wait for one process to take them; one that asks for more and takes none is given up",
+};
+
 /// All of them.
-pub static PARAMS: &[&Param] =
-    &[&EAGER_MAX_BYTES, &UNEXPECTED_MAX_BYTES, &MESSAGE_MAX_BYTES, &SPIN_US, &ATTACH_TIMEOUT_MS, &LINGER_MS];
+pub static PARAMS: &[&Param] = &[
+    &EAGER_MAX_BYTES,
+    &UNEXPECTED_MAX_BYTES,
+    &MESSAGE_MAX_BYTES,
+    &TRANSFERS_MAX,
+    &ANSWERS_MAX,
+    &SPIN_US,
+    &ATTACH_TIMEOUT_MS,
+    &LINGER_MS,
+];
 
 /// What the engine obeys, read from the table.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +83,8 @@ pub struct Limits {
     pub reference_min_bytes: usize,
     /// Share of `unexpected_max_bytes` that every peer may fill without asking.
     pub window_bytes: u64,
+    pub transfers_max: usize,
+    pub answers_max: usize,
     pub spin_us: u64,
     pub linger_ms: u64,
 }
@@ -78,6 +104,8 @@ impl Limits {
             unexpected_max_bytes: unexpected as usize,
             reference_min_bytes: REFERENCE_MIN_BYTES.read().value as usize,
             window_bytes,
+            transfers_max: TRANSFERS_MAX.read().value as usize,
+            answers_max: ANSWERS_MAX.read().value as usize,
             spin_us: SPIN_US.read().value,
             linger_ms: LINGER_MS.read().value,
         }

@@ -5,6 +5,7 @@ use crate::error::End;
 use crate::wire::CREDIT_UNIT;
 use pulc_base::clock::Nanos;
 use pulc_hal::device::Peer;
+use std::collections::HashMap;
 
 /// How a rank is reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,7 +23,6 @@ pub(crate) enum Route {
 /// A message that comes from this rank in parts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Incoming {
-    pub id: u32,
     pub proto: u8,
     /// The receive handler's own number for it.
     pub number: u64,
@@ -46,7 +46,12 @@ pub(crate) struct PeerState {
     pub asked: Vec<u32>,
     /// And those that were.
     pub granted: Vec<u32>,
-    pub incoming: Vec<Incoming>,
+    /// Messages in parts under way there that its side still counts.
+    pub leaving: usize,
+    /// Messages in parts that come from there, by its number for them.
+    pub incoming: HashMap<u32, Incoming>,
+    /// What its messages to protocols without a handler take.
+    pub parked: u64,
     /// It has ended; what it sent is still being received, until this time at least.
     pub ending: Option<(End, Nanos)>,
 }
@@ -61,7 +66,9 @@ impl PeerState {
             next_id: 0,
             asked: Vec::new(),
             granted: Vec::new(),
-            incoming: Vec::new(),
+            leaving: 0,
+            incoming: HashMap::new(),
+            parked: 0,
             ending: None,
         }
     }
@@ -78,6 +85,11 @@ impl PeerState {
         let id = self.next_id;
         self.next_id = id.wrapping_add(1);
         id
+    }
+
+    /// The last part of a message has left, or it was withdrawn.
+    pub fn left(&mut self) {
+        self.leaving = self.leaving.saturating_sub(1);
     }
 
     /// Charges an arriving message; false when the sender exceeds what it was given.

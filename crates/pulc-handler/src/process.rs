@@ -24,6 +24,9 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
+/// Polls with frames between two looks at the clock: a deadline counts also for whoever is flooded with what he does not want.
+const BUSY_POLLS_PER_LOOK: u32 = 64;
+
 /// Kind of announcement in the registry of this process: the engine itself.
 const ENGINE_KIND: u32 = 2;
 
@@ -253,6 +256,7 @@ impl Process {
     ) -> (Waited<R>, Guard<'p>) {
         let mut ladder = Ladder::new();
         let mut ask = true;
+        let mut busy_polls = 0_u32;
         loop {
             let shared = &mut *guard;
             let frames = shared.engine.progress(hand);
@@ -277,9 +281,17 @@ impl Process {
             let shared = &mut *guard;
             if frames > 0 {
                 ladder.restart();
-                continue;
+                busy_polls = busy_polls.wrapping_add(1);
+                if deadline.is_none() || !busy_polls.is_multiple_of(BUSY_POLLS_PER_LOOK) {
+                    continue;
+                }
             }
-            let now = match ladder.step(&mut shared.crowd, &self.board, self.my_slot) {
+            let step = if frames > 0 {
+                Step::Look(clock::now())
+            } else {
+                ladder.step(&mut shared.crowd, &self.board, self.my_slot)
+            };
+            let now = match step {
                 Step::Pause => {
                     cpu::pause();
                     continue;

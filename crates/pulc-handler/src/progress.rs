@@ -5,8 +5,9 @@ use crate::broker::Heard;
 use crate::dispatch::Floor;
 use crate::engine::{Engine, Outcome};
 use crate::error::{End, SendFault};
+use crate::outbox::Post;
 use crate::peers::Route;
-use crate::switch::{Hand, Post, TransferId};
+use crate::switch::Hand;
 use crate::wire::{FREE, Head, Kind};
 use pulc_base::boot::ToRank;
 use pulc_base::clock::{self, Nanos};
@@ -21,6 +22,11 @@ const NET_GRACE: Nanos = Nanos::from_ms(200);
 
 /// Polls in a row that end with the one frame they were made for.
 const HURRIED_MAX: u32 = 16;
+/// Messages of the keeper taken in one go.
+const NEWS_BUDGET: usize = 64;
+/// Polls with frames after which the keeper is listened to whatever the board says: everyone can write there, and a process that
+/// always has something to do never looks up by itself.
+const DEAF_POLLS_MAX: u32 = 1 << 17;
 
 impl Engine {
     /// Whether the peer that sent last has sent again. Looks at one line.
@@ -39,7 +45,7 @@ impl Engine {
         self.shm.tally.messages_received += messages;
         self.shm.tally.bytes_received += bytes;
         // What was waited for has come: the rest can wait for the next poll, but not for ever.
-        let is_done = frames == 1 && hand.landed.is_some() && self.floor.outbox.posts.is_empty();
+        let is_done = frames == 1 && hand.landed.is_some() && self.floor.outbox.is_empty();
         if is_done && self.hurried < HURRIED_MAX {
             self.hurried += 1;
             return frames;
@@ -48,11 +54,12 @@ impl Engine {
         if let Some(net) = &mut self.net {
             frames += net.progress(&mut self.floor, hand);
         }
-        if !self.floor.outbox.posts.is_empty() {
+        if !self.floor.outbox.is_empty() {
             frames += self.push_outbox();
         }
+        self.deaf_polls += u32::from(frames > 0);
         if let Some(broker) = &self.broker
-            && broker.has_news(self.board.slot(self.my_slot).broker_waiting())
+            && (broker.has_news(self.board.slot(self.my_slot).broker_waiting()) || self.deaf_polls >= DEAF_POLLS_MAX)
         {
             frames += self.hear_broker(hand);
         }
@@ -64,53 +71,63 @@ impl Engine {
 
     /// Whether messages of the engine itself wait for room.
     pub(crate) fn has_posts(&self) -> bool {
-        !self.floor.outbox.posts.is_empty()
+        !self.floor.outbox.is_empty()
     }
 
     /// Returns how many parcels have left: their senders may wait for that.
     #[cold]
     fn push_outbox(&mut self) -> usize {
-        let mut left = 0;
-        for _ in 0..self.floor.outbox.posts.len() {
-            let Some(mut post) = self.floor.outbox.posts.pop_front() else { break };
-            if let Post::Parcel(parcel) = &mut post {
-                if parcel.step(self) {
-                    left += 1;
-                } else {
-                    self.floor.outbox.posts.push_back(post);
+        for _ in 0..self.floor.outbox.destinations() {
+            let Some((dst, mut queue)) = self.floor.outbox.take_first() else { break };
+            while let Some(post) = queue.front() {
+                // A channel that cannot be made now may be made later; to those that are gone nothing goes.
+                if matches!(self.push(dst, post), Ok(Outcome::Again) | Err(SendFault::NoChannel(_))) {
+                    break;
                 }
-                continue;
+                queue.pop_front();
             }
-            // A channel that cannot be made now may be made later; to those that are gone nothing goes.
-            if matches!(self.push(&post), Ok(Outcome::Again) | Err(SendFault::NoChannel(_))) {
-                self.floor.outbox.posts.push_back(post);
+            self.floor.outbox.put_back(dst, queue);
+        }
+        for dst in self.floor.outbox.take_overfull() {
+            self.floor.broken.push((dst, End::BrokenRules("it takes no answers and asks for more")));
+        }
+        let mut left = 0;
+        for _ in 0..self.floor.outbox.parcels.len() {
+            let Some(mut parcel) = self.floor.outbox.parcels.pop_front() else { break };
+            if parcel.step(self) {
+                left += 1;
+            } else {
+                self.floor.outbox.parcels.push_back(parcel);
             }
         }
         left
     }
 
     /// Sends one message of the engine or a handler.
-    fn push(&mut self, post: &Post) -> Result<Outcome, SendFault> {
+    fn push(&mut self, dst: Rank, post: &Post) -> Result<Outcome, SendFault> {
         let control = |kind, id| Head { proto: Proto::CONTROL.0, kind, header_len: 0, flags: FREE, id, total: 0 };
         match post {
-            Post::Message { dst, proto, header, body } => {
+            Post::Message { proto, header, body } => {
                 let header_len = header.len() as u8;
                 let head = Head { proto: proto.0, kind: Kind::Whole, header_len, flags: FREE, id: 0, total: 0 };
-                self.send_frame(*dst, head, header, body)
+                self.send_frame(dst, head, header, body)
             }
-            Post::Grant(TransferId { src, id }) => {
-                let outcome = self.send_frame(*src, control(Kind::Grant, *id), &[], &[])?;
-                let list = &mut self.floor.peers[src.0 as usize].incoming;
-                if let (Outcome::Sent, Some(incoming)) = (outcome, list.iter_mut().find(|incoming| incoming.id == *id))
-                {
+            Post::Grant { id } => {
+                let outcome = self.send_frame(dst, control(Kind::Grant, *id), &[], &[])?;
+                let peer = &mut self.floor.peers[dst.0 as usize];
+                if let (Outcome::Sent, Some(incoming)) = (outcome, peer.incoming.get_mut(id)) {
                     incoming.granted = true;
                 }
                 Ok(outcome)
             }
-            Post::Credit { dst, units } => self.send_frame(*dst, control(Kind::Credit, *units), &[], &[]),
-            // Parcels are stepped, not pushed.
-            Post::Parcel(_) => Ok(Outcome::Sent),
-            Post::Withdraw { dst, id } => self.send_frame(*dst, control(Kind::Withdraw, *id), &[], &[]),
+            Post::Credit { units } => self.send_frame(dst, control(Kind::Credit, *units), &[], &[]),
+            Post::Withdraw { id } => {
+                let outcome = self.send_frame(dst, control(Kind::Withdraw, *id), &[], &[])?;
+                if outcome == Outcome::Sent {
+                    self.floor.peers[dst.0 as usize].left();
+                }
+                Ok(outcome)
+            }
         }
     }
 
@@ -118,8 +135,8 @@ impl Engine {
     #[cold]
     pub(crate) fn hear_broker(&mut self, hand: &mut Hand<'_>) -> usize {
         let written = self.board.slot(self.my_slot).broker_waiting();
-        let mut heard = 0;
-        loop {
+        self.deaf_polls = 0;
+        for heard in 0..NEWS_BUDGET {
             let Some(broker) = &mut self.broker else { return heard };
             broker.flush();
             broker.open_reserve();
@@ -127,6 +144,7 @@ impl Engine {
                 Heard::Message(ToRank::Passed { from, what }, fds) => self.accept(from, &what, fds),
                 Heard::Message(ToRank::Gone { rank, how }, _) => self.rank_ended(rank, End::Gone(how)),
                 Heard::Message(ToRank::Welcome { .. } | ToRank::Refused { .. }, _) => {}
+                Heard::Lost => {}
                 Heard::Nothing => {
                     broker.refill();
                     broker.caught_up(written);
@@ -140,12 +158,19 @@ impl Engine {
                     return heard + 1 + self.finish_ended(hand);
                 }
             }
-            heard += 1;
         }
+        if let Some(broker) = &mut self.broker {
+            broker.refill();
+        }
+        NEWS_BUDGET
     }
 
     fn accept(&mut self, from: Rank, what: &[u8], fds: Vec<OwnedFd>) {
         let Some(slot) = self.shm.local.iter().position(|rank| *rank == from) else { return };
+        // Whoever has broken the rules or has ended does not come back by offering a new channel.
+        if self.floor.peers.get(from.0 as usize).is_none_or(|peer| peer.end().is_some() || peer.ending.is_some()) {
+            return;
+        }
         match self.shm.device.accept(slot as u32, what, fds) {
             Ok((peer, answer)) => {
                 self.shm.name(peer, from);
@@ -160,7 +185,7 @@ impl Engine {
             Err(error) => {
                 pulc_base::log!(Warn, "handler", "the channel offered by rank {from} is refused: {error}");
                 self.failure = Some(error);
-                self.rank_ended(from, End::BrokenRules("its channel was refused"));
+                self.floor.broken.push((from, End::BrokenRules("its channel was refused")));
             }
         }
     }
@@ -211,6 +236,10 @@ impl Engine {
     }
 
     fn close(&mut self, rank: Rank, end: End, hand: &mut Hand<'_>) {
+        // Found at fault again before it was closed: its end is told once.
+        if self.end_of(rank).is_some() {
+            return;
+        }
         if let Route::Shm(peer) = self.floor.peers[rank.0 as usize].route {
             self.collect_tokens();
             self.shm.device.close_peer(peer);

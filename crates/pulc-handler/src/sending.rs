@@ -4,7 +4,7 @@
 
 use crate::engine::{Engine, Outcome};
 use crate::error::SendFault;
-use crate::switch::Post;
+use crate::outbox::Post;
 use crate::wire::{FREE, Head, Kind, MESSAGE_COST};
 use pulc_base::{Proto, Rank};
 
@@ -140,24 +140,34 @@ impl<'a> Sending<'a> {
     }
 
     fn ask(&mut self, engine: &mut Engine) -> Result<Outcome, SendFault> {
-        let id = engine.floor.peers[self.dst.0 as usize].take_id();
+        let Some(id) = self.next_id(engine) else { return Ok(Outcome::Again) };
         let head = self.head(Kind::Ask, id);
         let outcome = engine.send_frame(self.dst, head, self.header, &[])?;
         if outcome == Outcome::Sent {
-            engine.floor.peers[self.dst.0 as usize].asked.push(id);
+            let peer = &mut engine.floor.peers[self.dst.0 as usize];
+            peer.asked.push(id);
+            peer.leaving += 1;
             self.state = State::Asked { id };
             return Ok(Outcome::Again);
         }
         Ok(outcome)
     }
 
+    /// A number for a message in parts, unless as many as the receiver takes are under way.
+    fn next_id(&self, engine: &mut Engine) -> Option<u32> {
+        let peer = &mut engine.floor.peers[self.dst.0 as usize];
+        (peer.leaving < engine.floor.transfers_max).then(|| peer.take_id())
+    }
+
     fn first(&mut self, engine: &mut Engine, body_max: usize, cost: u64) -> Result<Outcome, SendFault> {
-        let id = engine.floor.peers[self.dst.0 as usize].take_id();
+        let Some(id) = self.next_id(engine) else { return Ok(Outcome::Again) };
         let outcome = engine.send_frame(self.dst, self.head(Kind::First, id), self.header, &self.body[..body_max])?;
         if outcome == Outcome::Again {
             return Ok(outcome);
         }
-        engine.floor.peers[self.dst.0 as usize].credit -= cost;
+        let peer = &mut engine.floor.peers[self.dst.0 as usize];
+        peer.credit -= cost;
+        peer.leaving += 1;
         self.state = State::Parts { id, sent: body_max };
         self.parts(engine, id, body_max)
     }
@@ -193,6 +203,7 @@ impl<'a> Sending<'a> {
             }
             sent += part.len();
             if is_last {
+                engine.floor.peers[self.dst.0 as usize].left();
                 return self.referred(engine, token);
             }
         }
@@ -213,6 +224,7 @@ impl<'a> Sending<'a> {
             }
             sent += part.len();
             if sent == self.body.len() {
+                engine.floor.peers[self.dst.0 as usize].left();
                 engine.count_sent(self.dst, self.body.len());
                 engine.push_net();
                 return Ok(Outcome::Sent);
@@ -237,7 +249,7 @@ impl<'a> Sending<'a> {
                 let peer = &mut engine.floor.peers[self.dst.0 as usize];
                 peer.asked.retain(|asked| *asked != id);
                 peer.take_grant(id);
-                engine.floor.outbox.posts.push_back(Post::Withdraw { dst: self.dst, id });
+                engine.floor.outbox.push(self.dst, Post::Withdraw { id });
                 true
             }
             State::Parts { .. } | State::Referred { .. } => false,

@@ -4,11 +4,10 @@
 
 use crate::error::End;
 use crate::matching::Pattern;
-use crate::uncounted::Parcel;
+use crate::outbox::Outbox;
 use pulc_base::{Proto, Rank};
 use pulc_hal::device::SharedFrame;
 use std::any::Any;
-use std::collections::VecDeque;
 
 /// A message in the course of arriving in parts: the sender's number for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -250,50 +249,6 @@ fn copy_private(to: &mut [u8], from: &[u8]) {
             to[len - 16..].copy_from_slice(&from[len - 16..]);
         }
         _ => to.copy_from_slice(from),
-    }
-}
-
-/// What handlers want sent or granted.
-#[derive(Default)]
-pub struct Outbox {
-    pub(crate) posts: VecDeque<Post>,
-}
-
-pub(crate) enum Post {
-    /// A short message of a protocol, not counted against credit.
-    Message {
-        dst: Rank,
-        proto: Proto,
-        header: Vec<u8>,
-        body: Vec<u8>,
-    },
-    Grant(TransferId),
-    Parcel(Box<Parcel>),
-    Credit {
-        dst: Rank,
-        units: u32,
-    },
-    Withdraw {
-        dst: Rank,
-        id: u32,
-    },
-}
-
-impl Outbox {
-    /// Sends a short message after the present poll. Header and body must fit the shortest frame of any device: at most
-    /// 512 bytes together.
-    pub fn post(&mut self, dst: Rank, proto: Proto, header: &[u8], body: &[u8]) {
-        self.posts.push_back(Post::Message { dst, proto, header: header.to_vec(), body: body.to_vec() });
-    }
-
-    /// Sends a message of any length bit by bit, as polls find room for it.
-    pub fn send(&mut self, parcel: Box<Parcel>) {
-        self.posts.push_back(Post::Parcel(parcel));
-    }
-
-    /// Lets a held message come.
-    pub fn grant(&mut self, id: TransferId) {
-        self.posts.push_back(Post::Grant(id));
     }
 }
 

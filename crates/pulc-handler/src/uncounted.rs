@@ -6,7 +6,6 @@ use crate::engine::{Engine, Outcome};
 use crate::error::SendFault;
 use crate::process::{Process, Shared};
 use crate::sending::{Progress, Sending};
-use crate::switch::Post;
 use crate::wire::FREE;
 use pulc_base::{Proto, Rank};
 use std::sync::Arc;
@@ -28,7 +27,7 @@ impl Engine {
     /// Sends as much of a parcel as there is room for now; the rest leaves with later polls.
     pub fn send_parcel(&mut self, mut parcel: Box<Parcel>) {
         if !parcel.step(self) {
-            self.floor.outbox.posts.push_back(Post::Parcel(parcel));
+            self.floor.outbox.send(parcel);
         }
     }
 }
