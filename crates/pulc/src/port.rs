@@ -140,7 +140,7 @@ impl Port {
                 Some(end) => Some(Err(Error::PeerGone { rank: dst, how: end.to_string() })),
                 None => {
                     let table = engine.handler::<PortTable>(Proto::PORT)?;
-                    table.answers.get(&question).copied().map(Ok)
+                    table.answer(question).map(Ok)
                 }
             });
         let table = guard.engine.handler::<PortTable>(Proto::PORT).expect("registered by attach");

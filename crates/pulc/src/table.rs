@@ -15,8 +15,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Questions for ports that are not open yet, at most.
-const LOOKUPS_MAX: usize = 4096;
+/// Questions of one rank for ports that are not open yet, at most.
+const LOOKUPS_MAX: usize = 256;
 /// Longest port name in bytes.
 pub(crate) const NAME_MAX: usize = 200;
 /// Bytes kept without an allocation.
@@ -86,7 +86,8 @@ pub(crate) struct PortTable {
     pub receives: Receives,
     pub transfers: Transfers,
     lookups: Vec<(Rank, String, u64)>,
-    pub answers: HashMap<u64, u32>,
+    /// Questions that wait for an answer: who was asked, and what he said.
+    questions: HashMap<u64, (Rank, Option<u32>)>,
     next_question: u64,
     /// Ports of others, by rank and name.
     pub known: HashMap<(Rank, Arc<str>), u32>,
@@ -181,17 +182,23 @@ impl PortTable {
         self.ports.get_mut(place_of(number))?.as_mut().filter(|port| port.number == number)
     }
 
-    /// Asks `dst` for the number of a port; the answer will be in `answers`.
+    /// Asks `dst` for the number of a port; see [`PortTable::answer`].
     pub fn ask(&mut self, dst: Rank, name: &str, outbox: &mut Outbox) -> u64 {
         let question = self.next_question;
         self.next_question += 1;
+        self.questions.insert(question, (dst, None));
         outbox.post(dst, Proto::PORT, &Header { port: 0, kind: Kind::Lookup, tag: question }.encode(), name.as_bytes());
         question
     }
 
+    /// The number that was asked for, once it is known.
+    pub fn answer(&self, question: u64) -> Option<u32> {
+        self.questions.get(&question)?.1
+    }
+
     /// Asking was given up, or the answer taken.
     pub fn forget_question(&mut self, question: u64) {
-        self.answers.remove(&question);
+        self.questions.remove(&question);
     }
 
     fn lookup(&mut self, src: Rank, body: Body<'_>, tag: u64, outbox: &mut Outbox) {
@@ -206,9 +213,11 @@ impl PortTable {
                 outbox.post(src, Proto::PORT, &Header { port: *number, kind: Kind::Found, tag }.encode(), &[]);
             }
             None => {
-                // Those who gave up long ago make room for those who ask now.
-                if self.lookups.len() >= LOOKUPS_MAX {
-                    self.lookups.remove(0);
+                // What a rank gave up long ago makes room for what it asks now; nobody takes another's room.
+                let mut own = self.lookups.iter().enumerate().filter(|(_, (asker, _, _))| *asker == src);
+                let oldest = own.next().map(|(at, _)| at);
+                if let Some(oldest) = oldest.filter(|_| own.count() + 1 >= LOOKUPS_MAX) {
+                    self.lookups.remove(oldest);
                 }
                 self.lookups.push((src, name, tag));
             }
@@ -250,9 +259,11 @@ impl ReceiveHandler for PortTable {
                 Fate::Done
             }
             Kind::Found => {
-                // Only questions that were asked have room in the table.
-                if header.tag < self.next_question {
-                    self.answers.insert(header.tag, header.port);
+                // Nobody answers for another: it would send messages to a wrong port.
+                if let Some((asked, answer)) = self.questions.get_mut(&header.tag)
+                    && *asked == src
+                {
+                    *answer = Some(header.port);
                 }
                 Fate::Done
             }
@@ -273,6 +284,8 @@ impl ReceiveHandler for PortTable {
         here: &mut Here<'_, '_>,
     ) -> Begin {
         let header = Header::decode(header).filter(|header| matches!(header.kind, Kind::Data | Kind::Datagram));
+        // Only datagrams are outside all credit: of them a port keeps so much and no more.
+        let header = header.filter(|header| asked || cost > 0 || header.kind == Kind::Datagram);
         let Some(header) = header else { return Begin::Take(self.transfers.add(id, Goal::Nowhere)) };
         loop {
             let Some(port) = self.port(header.port) else {

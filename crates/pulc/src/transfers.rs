@@ -17,14 +17,16 @@ pub(crate) enum Goal {
 #[derive(Default)]
 pub(crate) struct Transfers {
     places: Vec<Option<(Goal, TransferId)>>,
+    /// Empty places: looking for one must not take longer the more a peer has begun.
+    free: Vec<u32>,
 }
 
 impl Transfers {
     pub fn add(&mut self, id: TransferId, goal: Goal) -> u64 {
-        match self.places.iter().position(Option::is_none) {
+        match self.free.pop() {
             Some(place) => {
-                self.places[place] = Some((goal, id));
-                place as u64
+                self.places[place as usize] = Some((goal, id));
+                place.into()
             }
             None => {
                 self.places.push(Some((goal, id)));
@@ -44,6 +46,8 @@ impl Transfers {
     }
 
     pub fn remove(&mut self, number: u64) -> Option<(Goal, TransferId)> {
-        self.places.get_mut(number as usize)?.take()
+        let removed = self.places.get_mut(number as usize)?.take()?;
+        self.free.push(number as u32);
+        Some(removed)
     }
 }

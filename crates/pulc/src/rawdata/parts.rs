@@ -18,16 +18,22 @@ pub(super) enum Goal {
 
 impl RawTable {
     pub(super) fn add_goal(&mut self, goal: Goal) -> u64 {
-        match self.goals.iter().position(Option::is_none) {
+        match self.goals_free.pop() {
             Some(at) => {
-                self.goals[at] = Some(goal);
-                at as u64
+                self.goals[at as usize] = Some(goal);
+                at.into()
             }
             None => {
                 self.goals.push(Some(goal));
                 self.goals.len() as u64 - 1
             }
         }
+    }
+
+    fn take_goal(&mut self, number: u64) -> Option<Goal> {
+        let goal = self.goals.get_mut(number as usize)?.take()?;
+        self.goals_free.push(number as u32);
+        Some(goal)
     }
 
     /// The first kept message has begun to arrive or waits for a grant: from now on it comes to the blocked receive.
@@ -141,7 +147,7 @@ impl RawTable {
 
     /// All parts have come.
     pub(super) fn end_parts(&mut self, number: u64, hand: &mut Hand<'_>) -> Fate {
-        match self.goals.get_mut(number as usize).and_then(Option::take) {
+        match self.take_goal(number) {
             Some(Goal::Blocked(ticket)) => {
                 if let Some(coming) = self.coming_of(ticket) {
                     coming.done = true;
@@ -181,7 +187,7 @@ impl RawTable {
 
     /// The rest will not come.
     pub(super) fn withdraw_parts(&mut self, number: u64, outbox: &mut Outbox) {
-        match self.goals.get_mut(number as usize).and_then(Option::take) {
+        match self.take_goal(number) {
             Some(Goal::Blocked(ticket)) => {
                 if let Some(coming) = self.coming_of(ticket) {
                     coming.withdrawn = true;

@@ -38,6 +38,8 @@ pub(crate) struct RawTable {
     /// By rank and number: one more than the place, zero for none.
     places: Vec<Vec<u32>>,
     pub(super) goals: Vec<Option<Goal>>,
+    /// Empty ones among them.
+    pub(super) goals_free: Vec<u32>,
     pub(super) coming: Vec<Coming>,
     next_ticket: u64,
     pub(super) spare: Spare,
@@ -336,6 +338,10 @@ impl ReceiveHandler for RawTable {
             self.give_back(src, body);
             return Fate::Done;
         }
+        // Nothing that may be kept is outside all credit.
+        if cost == 0 {
+            return Fate::Done;
+        }
         match self.place_of(src, number) {
             Some(place) if kind == DATA => self.arrived(place, body, cost, here.hand),
             Some(place) if kind == LOAN => self.loan(place, body, cost),
@@ -352,7 +358,8 @@ impl ReceiveHandler for RawTable {
         cost: u64,
         here: &mut Here<'_, '_>,
     ) -> Begin {
-        let number = parse(header).and_then(|(number, kind)| (kind == DATA).then_some(number));
+        let counted = asked || cost > 0;
+        let number = parse(header).and_then(|(number, kind)| (kind == DATA && counted).then_some(number));
         match number.and_then(|number| self.place_of(id.src, number)) {
             Some(place) => self.begins(place, id, total, asked, cost, here.hand),
             None => Begin::Take(self.add_goal(Goal::Nowhere)),

@@ -19,6 +19,10 @@ impl PortTable {
         cost: u64,
         here: &mut Here<'_, '_>,
     ) -> Fate {
+        // Only datagrams are outside all credit: of them a port keeps so much and no more.
+        if cost == 0 && header.kind != Kind::Datagram {
+            return Fate::Done;
+        }
         let place = place_of(header.port);
         let Some(Some(port)) = self.ports.get_mut(place).filter(|port| holds(port, header.port)) else {
             self.no_port(src, header.port, header.kind, here.outbox);
