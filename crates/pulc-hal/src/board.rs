@@ -27,6 +27,9 @@ use std::time::Duration;
 /// A sleeper looks up at least this often, should a wake-up get lost (4 times a second).
 pub const WATCHDOG: Duration = Duration::from_millis(250);
 
+/// And so often when somebody has shut its bell.
+const WATCHDOG_MUTE: Duration = Duration::from_millis(2);
+
 /// Ranks of one node at most.
 pub const SLOTS_MAX: u32 = 1 << 16;
 
@@ -189,17 +192,20 @@ impl Slot<'_> {
         fds: &[BorrowedFd<'_>],
         timeout: Option<Duration>,
     ) -> Result<Woken, HalError> {
-        let limit = timeout.map_or(WATCHDOG, |t| t.min(WATCHDOG));
+        let watchdog = if bell.is_mute() { WATCHDOG_MUTE } else { WATCHDOG };
+        let limit = timeout.map_or(watchdog, |t| t.min(watchdog));
         let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
-        let bell_fd = bell.as_fd();
-        let mut all: Vec<PollFd<'_>> =
-            std::iter::once(&bell_fd).chain(fds).map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+        let bell_fd = Some(bell.as_fd()).filter(|_| !bell.is_mute());
+        let watched = bell_fd.iter().chain(fds);
+        let mut all: Vec<PollFd<'_>> = watched.map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
         let ready = rustix::event::poll(&mut all, Some(&limit));
         self.cancel();
-        if !all[0].revents().is_empty() {
+        if bell_fd.is_some() && !all[0].revents().is_empty() {
             bell.drain();
         }
         match ready {
+            // Of a mute bell nobody knows whether it would have rung.
+            Ok(0) if bell.is_mute() && timeout.is_none_or(|timeout| timeout > watchdog) => Ok(Woken::Watchdog),
             Ok(0) => Ok(over(timeout)),
             Ok(_) => Ok(Woken::Rung),
             Err(rustix::io::Errno::INTR) => Ok(Woken::Signal),

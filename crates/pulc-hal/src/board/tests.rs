@@ -125,3 +125,40 @@ fn a_word_that_a_broken_job_mate_wrote_only_wakes() {
     assert!(slot.ring(None));
     assert!(!slot.ring(None));
 }
+
+#[test]
+fn whoever_shuts_a_bell_or_rings_it_without_end_keeps_its_owner_neither_asleep_nor_awake() {
+    let (board, _fd) = Board::create(1).unwrap();
+    let slot = board.slot(0);
+    let bell = Bell::new().unwrap();
+    let ring_end = bell.share().unwrap();
+    // As much as the socket takes, and more all the time.
+    let stop = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        let flood = scope.spawn(|| {
+            while stop.load(Ordering::Relaxed) == 0 {
+                let _ = rustix::net::send(&ring_end, &[1; 65536], rustix::net::SendFlags::DONTWAIT);
+            }
+        });
+        for _ in 0..50 {
+            slot.prepare_sleep(Sleep::Poll);
+            slot.sleep_in_poll(&bell, &[], None).unwrap();
+        }
+        stop.store(1, Ordering::Relaxed);
+        flood.join().unwrap();
+    });
+    rustix::net::shutdown(&ring_end, rustix::net::Shutdown::Both).unwrap();
+    let mut looked_up = 0;
+    while !bell.is_mute() {
+        slot.prepare_sleep(Sleep::Poll);
+        slot.sleep_in_poll(&bell, &[], None).unwrap();
+        looked_up += 1;
+        assert!(looked_up < 10_000, "the bell rings for ever");
+    }
+    slot.prepare_sleep(Sleep::Poll);
+    assert_eq!(slot.sleep_in_poll(&bell, &[], None).unwrap(), Woken::Watchdog);
+    let (read, write) = rustix::pipe::pipe().unwrap();
+    rustix::io::write(&write, b"x").unwrap();
+    slot.prepare_sleep(Sleep::Poll);
+    assert_eq!(slot.sleep_in_poll(&bell, &[read.as_fd()], None).unwrap(), Woken::Rung, "descriptors still wake it");
+}

@@ -2,17 +2,24 @@
 //! that wait for the network as well; the peers get the ringing end with the channel.
 //!
 //! A socket pair and not an eventfd: whether a write to an eventfd blocks is a flag that its owner can change at any time,
-//! a send with `MSG_DONTWAIT` never blocks whatever a hostile peer has passed.
+//! a send with `MSG_DONTWAIT` never blocks whatever a hostile peer has passed. Whoever may ring may also ring without end, or shut
+//! the socket for all: the first costs its owner a look now and then, after the second the bell is *mute* and its owner looks up
+//! by itself.
 
 use crate::error::HalError;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Reads of one silencing at most: what is left rings again.
+const DRAIN_READS_MAX: usize = 16;
 
 /// One process's bell: it waits and drains, its peers ring.
 #[derive(Debug)]
 pub struct Bell {
     wait_end: OwnedFd,
     ring_end: OwnedFd,
+    mute: AtomicBool,
 }
 
 impl Bell {
@@ -20,17 +27,31 @@ impl Bell {
         let (wait_end, ring_end) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
                 .map_err(HalError::system("make a bell"))?;
-        Ok(Bell { wait_end, ring_end })
+        Ok(Bell { wait_end, ring_end, mute: AtomicBool::new(false) })
     }
 
     /// Silences the bell after waking.
     pub fn drain(&self) {
-        let mut bytes = [0; 256];
-        while let Ok((read, _)) = rustix::net::recv(&self.wait_end, &mut bytes, RecvFlags::DONTWAIT) {
-            if read < bytes.len() {
-                return;
+        let mut bytes = [0; 4096];
+        for _ in 0..DRAIN_READS_MAX {
+            match rustix::net::recv(&self.wait_end, &mut bytes, RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return self.silence(),
+                Ok((read, _)) if read == bytes.len() => {}
+                _ => return,
             }
         }
+    }
+
+    #[cold]
+    fn silence(&self) {
+        if !self.mute.swap(true, Ordering::Relaxed) {
+            pulc_base::log!(Warn, "hal", "a job-mate has shut this process's bell: it looks up by itself from now on");
+        }
+    }
+
+    /// Nobody can ring any more: the waiting end would be readable for ever.
+    pub fn is_mute(&self) -> bool {
+        self.mute.load(Ordering::Relaxed)
     }
 
     /// A copy of the ringing end for a peer.

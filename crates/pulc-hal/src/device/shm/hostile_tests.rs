@@ -187,6 +187,47 @@ fn credit_for_what_was_never_sent_poisons_the_pair() {
     }
 }
 
+/// Counts frames by peer, and lets the flooding peer send again after each of its own.
+struct Flooded<'a> {
+    flooder: &'a mut Shm,
+    by_peer: [usize; 2],
+}
+
+impl Sink for Flooded<'_> {
+    fn frame(&mut self, from: Peer, _: Frame<'_>) {
+        self.by_peer[from.0 as usize] += 1;
+        while self.flooder.send_short(Peer(0), [b"more", b""]).is_ok() {}
+    }
+
+    fn peer_failed(&mut self, _: Peer, why: PeerFault) {
+        panic!("{why}");
+    }
+}
+
+#[test]
+fn a_peer_that_sends_as_fast_as_it_is_polled_takes_nobody_elses_turn() {
+    let (board, _fd) = Board::create(3).unwrap();
+    let board = Arc::new(board);
+    let mut devices = [0, 1, 2].map(|slot| Shm::new(ShmConfig::default(), Arc::clone(&board), slot).unwrap());
+    for slot in [1, 2] {
+        let (_, offer) = devices[slot].open(0).unwrap();
+        let (_, answer) = devices[0].accept(slot as u32, &offer.what, offer.fds).unwrap();
+        let answer = answer.unwrap();
+        devices[slot].accept(0, &answer.what, answer.fds).unwrap();
+    }
+    let [victim, flooder, honest] = &mut devices;
+    let mut sink = Flooded { flooder, by_peer: [0; 2] };
+    // It is the hot one, and its ring is never empty.
+    while sink.flooder.send_short(Peer(0), [b"first", b""]).is_ok() {}
+    victim.poll(&mut sink, 64);
+    for round in 1..=20 {
+        honest.send_short(Peer(0), [b"a word", b""]).unwrap();
+        victim.poll(&mut sink, 64);
+        assert_eq!(sink.by_peer[1], round, "the honest peer waits for the flood to end");
+    }
+    assert!(sink.by_peer[0] > 500);
+}
+
 #[test]
 fn a_peer_that_scribbles_over_everything_harms_only_its_own_pair() {
     let seed = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |t| t.as_nanos() as u64) | 1;

@@ -55,6 +55,10 @@ use std::sync::Arc;
 /// Cold pairs looked at between two looks at the hot one.
 const COLD_STRIDE: usize = 8;
 
+/// One frame in so many of a poll's budget is not for the hot pair: a peer that sends as fast as it is polled takes nobody
+/// else's turn.
+const COLD_SHARE: usize = 4;
+
 /// After so many polls that ended at the hot pair the others are looked at in any case.
 const HOT_POLLS_MAX: u32 = 16;
 
@@ -337,7 +341,8 @@ impl Device for Shm {
             }
         }
         self.hot_polls = 0;
-        taken += self.poll_pair(self.hot, sink, budget - taken);
+        let for_hot = if pairs > 1 { budget - budget / COLD_SHARE } else { budget };
+        taken += self.poll_pair(self.hot, sink, for_hot.saturating_sub(taken));
         // With traffic on the hot pair a few of the others are looked at, else all: an empty poll has seen everything.
         let looks = if taken > 0 { COLD_STRIDE.min(pairs) } else { pairs };
         for look in 1..=looks {
@@ -347,7 +352,7 @@ impl Device for Shm {
             self.cursor = if self.cursor + 1 >= pairs { 0 } else { self.cursor + 1 };
             taken += self.poll_pair(self.cursor, sink, budget - taken);
             if look % COLD_STRIDE == 0 && taken == 0 {
-                taken += self.poll_pair(self.hot, sink, budget);
+                taken += self.poll_pair(self.hot, sink, budget - taken);
             }
         }
         taken
