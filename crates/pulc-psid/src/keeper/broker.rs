@@ -16,6 +16,11 @@ use std::rc::Rc;
 /// Connections that have not said hello yet, at most.
 const STRANGERS_MAX: usize = 1024;
 
+/// Parcels from one rank to another that wait at a time, and that pass in a job's life: an honest pair needs three or four. Both
+/// count for each pair, so that nobody who floods a rank makes its other job-mates break the rules.
+const WAITING_MAX: usize = 32;
+const PASSES_MAX: u32 = 1024;
+
 /// Refusals that are written to the log.
 const REFUSALS_LOGGED: u64 = 8;
 
@@ -29,15 +34,28 @@ pub struct Seat {
     attached_once: bool,
     gone: bool,
     queue: VecDeque<Parcel>,
+    /// By seat: what has passed from there to here.
+    passed: Vec<u32>,
 }
 
 impl Seat {
     pub fn new(rank: Rank, cookie: [u8; 16], rails: Vec<OwnedFd>) -> Seat {
-        Seat { rank, cookie, rails, conn: None, attached_once: false, gone: false, queue: VecDeque::new() }
+        Seat {
+            rank,
+            cookie,
+            rails,
+            conn: None,
+            attached_once: false,
+            gone: false,
+            queue: VecDeque::new(),
+            passed: Vec::new(),
+        }
     }
 }
 
 struct Parcel {
+    /// The seat of the rank that passed it.
+    from: Option<usize>,
     bytes: Vec<u8>,
     fds: Vec<OwnedFd>,
 }
@@ -218,12 +236,12 @@ impl Broker {
             Err(error) if must_wait(&error) => {
                 let fds =
                     fds.iter().map(|fd| fd.try_clone_to_owned()).collect::<io::Result<Vec<_>>>().map_err(failed)?;
-                self.seats[local].queue.push_front(Parcel { bytes: boot::encode(&welcome), fds });
+                self.seats[local].queue.push_front(Parcel { from: None, bytes: boot::encode(&welcome), fds });
             }
             Err(error) => return Err(failed(error)),
         }
         for (rank, how) in self.ended.clone() {
-            self.post(local, &ToRank::Gone { rank, how }, Vec::new());
+            self.post(local, None, &ToRank::Gone { rank, how }, Vec::new());
         }
         self.deliver(local);
         Ok(())
@@ -245,21 +263,26 @@ impl Broker {
         }
         let local =
             self.local(to).ok_or_else(|| format!("it passed something to rank {to}, which is not on this node"))?;
-        // An honest job passes a few parcels per pair of ranks.
-        let limit = 64 + 8 * self.seats.len();
-        if self.seats[local].queue.len() >= limit {
-            return Err(format!("more than {limit} parcels wait for rank {to}"));
+        let seats = self.seats.len();
+        let seat = &mut self.seats[local];
+        if seat.queue.iter().filter(|parcel| parcel.from == Some(from)).count() >= WAITING_MAX {
+            return Err(format!("more than {WAITING_MAX} of its parcels wait for rank {to}"));
         }
-        let from = self.seats[from].rank;
-        self.post(local, &ToRank::Passed { from, what }, fds);
+        seat.passed.resize(seats, 0);
+        seat.passed[from] += 1;
+        if seat.passed[from] > PASSES_MAX {
+            return Err(format!("it has passed more than {PASSES_MAX} parcels to rank {to}"));
+        }
+        let rank = self.seats[from].rank;
+        self.post(local, Some(from), &ToRank::Passed { from: rank, what }, fds);
         self.deliver(local);
         Ok(())
     }
 
-    fn post(&mut self, local: usize, message: &ToRank, fds: Vec<OwnedFd>) {
+    fn post(&mut self, local: usize, from: Option<usize>, message: &ToRank, fds: Vec<OwnedFd>) {
         let seat = &mut self.seats[local];
         if !seat.gone {
-            seat.queue.push_back(Parcel { bytes: boot::encode(message), fds });
+            seat.queue.push_back(Parcel { from, bytes: boot::encode(message), fds });
         }
     }
 
@@ -320,7 +343,7 @@ impl Broker {
                 continue;
             }
             for (rank, how) in ranks {
-                self.post(local, &ToRank::Gone { rank: *rank, how: *how }, Vec::new());
+                self.post(local, None, &ToRank::Gone { rank: *rank, how: *how }, Vec::new());
             }
             self.deliver(local);
         }

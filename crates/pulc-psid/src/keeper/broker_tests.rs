@@ -151,20 +151,42 @@ fn a_rank_that_breaks_the_rules_is_cut_off_and_the_others_go_on() {
     }
 }
 
+/// Whether the keeper has cut off a rank that passes and passes.
+fn floods(fixture: &mut Fixture, flood: &Seqpacket, index: usize, to: u32) -> bool {
+    let parcel = boot::encode(&ToKeeper::Pass { to: Rank(to), what: vec![0; 200] });
+    (0..10_000).any(|_| flood.send(&parcel, &NONE).is_err() || fixture.broker.read(index) == [Event::Closed])
+}
+
 #[test]
-fn a_flood_for_a_rank_that_does_not_read_is_stopped_at_the_limit() {
+fn a_flood_for_a_rank_that_does_not_read_is_stopped_at_the_limit_and_takes_nobody_elses_room() {
+    let mut fixture = fixture(3);
+    let (flood, index) = fixture.attach(10);
+    let (honest, honest_index) = fixture.attach(12);
+    assert!(floods(&mut fixture, &flood, index, 11));
+    assert!(fixture.broker.seats[1].queue.len() <= WAITING_MAX);
+    honest.send(&boot::encode(&ToKeeper::Pass { to: Rank(11), what: vec![3] }), &NONE).unwrap();
+    assert_eq!(fixture.broker.read(honest_index), []);
+    let (late, _) = fixture.attach(11);
+    let mut last = None;
+    while let Some((message, _)) = receive(&late) {
+        last = Some(message);
+    }
+    assert_eq!(last, Some(ToRank::Passed { from: Rank(12), what: vec![3] }));
+}
+
+#[test]
+fn a_rank_that_passes_without_end_to_one_that_reads_is_stopped_as_well() {
     let mut fixture = fixture(2);
     let (flood, index) = fixture.attach(10);
+    let (reader, _) = fixture.attach(11);
     let parcel = boot::encode(&ToKeeper::Pass { to: Rank(11), what: vec![0; 200] });
-    let mut refused = false;
-    for _ in 0..10_000 {
-        if flood.send(&parcel, &NONE).is_err() || fixture.broker.read(index) == [Event::Closed] {
-            refused = true;
-            break;
-        }
+    let mut passed = 0;
+    while flood.send(&parcel, &NONE).is_ok() && fixture.broker.read(index) != [Event::Closed] {
+        assert!(receive(&reader).is_some());
+        passed += 1;
+        assert!(passed <= PASSES_MAX, "nobody stops it");
     }
-    assert!(refused);
-    assert!(fixture.broker.seats[1].queue.len() <= 64 + 8 * 2);
+    assert_eq!(passed, PASSES_MAX);
 }
 
 #[test]
