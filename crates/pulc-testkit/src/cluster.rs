@@ -189,6 +189,11 @@ impl Host {
         run_within(command, HANG)
     }
 
+    /// Sockets of PULC on this host.
+    pub fn sockets(&self) -> Vec<String> {
+        leftovers::sockets_of(self.netns.pid())
+    }
+
     /// Value of [`ENV_TAG`] in the environment of everything that runs here.
     pub fn tag(&self) -> &str {
         &self.tag

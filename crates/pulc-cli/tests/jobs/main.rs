@@ -7,6 +7,7 @@ mod harness;
 mod nodes;
 mod output;
 mod ports;
+mod safety;
 mod shortage;
 mod user;
 mod violence;

@@ -33,10 +33,22 @@ impl Other {
     }
 
     pub fn pulc(&self, arguments: &[&str]) -> Command {
+        let mut command = self.program(&self.directory.path("pulc"));
+        command.args(arguments);
+        command
+    }
+
+    /// A file in a directory that this user can read.
+    pub fn path(&self, name: &str) -> String {
+        self.directory.path(name)
+    }
+
+    /// Any program as this user.
+    pub fn program(&self, program: &str) -> Command {
         let mut command = Command::new("setpriv");
         let number = self.number.to_string();
-        command.args(["--reuid", &number, "--regid", &number, "--clear-groups"]).arg(self.directory.path("pulc"));
-        command.args(arguments).current_dir("/").env("HOME", self.directory.path("home"));
+        command.args(["--reuid", &number, "--regid", &number, "--clear-groups"]).arg(program);
+        command.current_dir("/").env("HOME", self.directory.path("home"));
         command.env_remove("XDG_STATE_HOME").env_remove("PULC_STATE_DIR");
         command.env("PULC_ENDS_WITH", std::process::id().to_string());
         command
