@@ -4,6 +4,7 @@
 use crate::attach::Joined;
 use crate::broker::Broker;
 use crate::dispatch::Floor;
+use crate::errand::Errands;
 use crate::error::{End, Error};
 use crate::net::Net;
 use crate::outbox::Outbox;
@@ -71,6 +72,7 @@ pub struct Engine {
     /// Ranks that have ended and may still have frames in their rings.
     pub(crate) ending: Vec<Rank>,
     pub(crate) tokens: Tokens,
+    pub(crate) errands: Errands,
     /// What went wrong last while a channel was made.
     pub(crate) failure: Option<HalError>,
 }
@@ -139,6 +141,7 @@ impl Engine {
             deaf_polls: 0,
             ending: Vec::new(),
             tokens: Tokens::default(),
+            errands: Errands::default(),
             failure: None,
         })
     }
@@ -251,7 +254,7 @@ impl Engine {
 
     /// Whether everything sent to other nodes has been acknowledged.
     pub(crate) fn all_acknowledged(&self) -> bool {
-        self.net.as_ref().is_none_or(Net::all_acknowledged) && !self.has_posts()
+        self.net.as_ref().is_none_or(Net::all_acknowledged) && !self.has_posts() && self.errands.is_idle()
     }
 }
 

@@ -5,6 +5,7 @@ mod attach;
 mod broker;
 mod dispatch;
 mod engine;
+mod errand;
 mod error;
 #[cfg(test)]
 mod hostile_tests;
@@ -26,10 +27,11 @@ mod wait;
 mod wire;
 
 pub use engine::{DeviceReport, Engine, Tally};
+pub use errand::{Busy, Errand};
 pub use error::{End, Error, SendFault};
 pub use outbox::Outbox;
 pub use process::{Guard, Process, Shared, Waited, Watch};
-pub use sending::{Progress, Sending};
+pub use sending::{Progress as SendProgress, Sending};
 pub use switch::{Begin, Body, Fate, Hand, Here, ReceiveHandler, TransferId, Want};
 pub use uncounted::{Parcel, Sent};
 pub use wire::MESSAGE_COST;

@@ -57,6 +57,9 @@ impl Engine {
         if !self.floor.outbox.is_empty() {
             frames += self.push_outbox();
         }
+        if self.errands.wanted(frames) {
+            frames += self.run_errands();
+        }
         self.deaf_polls += u32::from(frames > 0);
         if let Some(broker) = &self.broker
             && (broker.has_news(self.board.slot(self.my_slot).broker_waiting()) || self.deaf_polls >= DEAF_POLLS_MAX)
@@ -71,7 +74,7 @@ impl Engine {
 
     /// Whether messages of the engine itself wait for room.
     pub(crate) fn has_posts(&self) -> bool {
-        !self.floor.outbox.is_empty()
+        !self.floor.outbox.is_empty() || self.errands.want_room()
     }
 
     /// Returns how many parcels have left: their senders may wait for that.

@@ -22,11 +22,19 @@ pub struct Sending<'a> {
     header: &'a [u8],
     body: &'a [u8],
     state: State,
+    /// Its receiver is asked first whatever its length.
+    asks: bool,
 }
 
 /// How far a message has come; with it, whoever owns the bytes can put it aside and go on later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress(State);
+
+impl Progress {
+    pub(crate) fn is_asked(self) -> bool {
+        matches!(self.0, State::Asked { .. })
+    }
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -46,7 +54,7 @@ enum State {
 
 impl<'a> Sending<'a> {
     pub(crate) fn new(dst: Rank, proto: Proto, flags: u8, header: &'a [u8], body: &'a [u8]) -> Sending<'a> {
-        Sending { dst, proto, flags, header, body, state: State::Begin }
+        Sending { dst, proto, flags, header, body, state: State::Begin, asks: false }
     }
 
     /// A message outside all credit, for protocols that count their own. It leaves at once unless it is longer than
@@ -63,6 +71,12 @@ impl<'a> Sending<'a> {
     /// The same message, made anew from the same bytes.
     pub fn resume(mut self, from: Progress) -> Sending<'a> {
         self.state = from.0;
+        self
+    }
+
+    /// The message leaves only when its receiver has taken it: for sends that end with their receive.
+    pub fn asking(mut self) -> Sending<'a> {
+        self.asks = true;
         self
     }
 
@@ -126,7 +140,7 @@ impl<'a> Sending<'a> {
         }
         // What is outside all credit may still not exceed what one peer may fill at all.
         let eager_max = if free { engine.floor.window as usize } else { engine.limits().eager_max_bytes };
-        let eager = (free || has_credit) && len <= eager_max;
+        let eager = (free || has_credit) && len <= eager_max && !self.asks;
         if !eager {
             return self.ask(engine);
         }

@@ -1,6 +1,7 @@
 //! What a call that failed says: the class that the standard gives it, and a text with the value, the limit and what to do next.
 //! Made everywhere in this crate; error handlers are called by the doors, never here.
 
+use crate::handle::Comm;
 use std::borrow::Cow;
 
 /// Why a call failed, in the standard's words. Also the code that the call returns.
@@ -100,6 +101,8 @@ impl Class {
 pub struct Error {
     pub class: Class,
     pub text: Cow<'static, str>,
+    /// The communicator of the request that failed.
+    pub on: Option<Comm>,
 }
 
 /// What every call returns.
@@ -108,7 +111,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     #[cold]
     pub fn new(class: Class, text: impl Into<Cow<'static, str>>) -> Error {
-        Error { class, text: text.into() }
+        Error { class, text: text.into(), on: None }
     }
 
     /// For functions of the standard that are not there yet.

@@ -98,6 +98,15 @@ impl Comm {
     pub const SELF: Comm = Comm(0x4400_0001);
 }
 
+impl Datatype {
+    pub const BYTE: Datatype = Datatype(0x4c00_010d);
+    pub const UINT64_T: Datatype = Datatype(0x4c00_083e);
+}
+
+impl Op {
+    pub const BAND: Op = Op(0x5800_0006);
+}
+
 impl Group {
     pub const EMPTY: Group = Group(0x4800_0000);
 }

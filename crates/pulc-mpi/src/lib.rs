@@ -1,16 +1,28 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 
+mod added_errors;
 pub mod attribute;
 pub mod call;
 pub mod callback;
+mod collective;
+mod comm;
 pub mod consts;
+mod data;
 pub mod datatype;
+mod envelope;
+mod environment;
 pub mod error;
+pub mod errors;
 pub mod group;
 pub mod handle;
+mod info;
+mod matcher;
 #[allow(unsafe_code)]
 pub mod memory;
 pub mod op;
+mod p2p;
+mod request;
 pub mod status;
 pub mod table;
+mod world;

@@ -2,6 +2,24 @@
 //! groups are, cost an addition. Pure data; never communicates.
 //! Source: MPI-5.0, 7.2 and 7.3.
 
+use crate::error::{Class, Error, Result};
+use crate::handle::{Group as Handle, Kind};
+use crate::table::Table;
+use std::sync::Arc;
+
+static GROUPS: Table<Group> = Table::new(Kind::Group);
+
+/// The group with this handle.
+pub fn get(group: Handle) -> Result<Arc<Group>> {
+    let found = if group == Handle::EMPTY { Some(Arc::new(Group::EMPTY)) } else { GROUPS.get(group.0) };
+    found.ok_or_else(|| Error::new(Class::GROUP, format!("{:#010x} is no group", group.0)))
+}
+
+/// A handle for a group; the empty one has its own.
+pub fn insert_arc(group: Arc<Group>) -> Handle {
+    if group.size() == 0 { Handle::EMPTY } else { Handle(GROUPS.insert_arc(group)) }
+}
+
 /// An ordered set of processes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Group {

@@ -1,0 +1,145 @@
+//! What a collective does on this process: rounds of steps, made before anything is sent and executed as often as it is started. Making
+//! one never looks at the program's data.
+
+use crate::data::Data;
+use crate::datatype::{self, TypeRef};
+use crate::error::Result;
+use crate::handle::Datatype;
+use crate::memory::{Addr, Room};
+use crate::op::OpRef;
+
+/// Among whom a message of a step goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Side {
+    /// Between the peers of the communicator: the members, or this and the other side of an intercommunicator.
+    Peers,
+    /// Within this side of an intercommunicator.
+    Local,
+}
+
+pub(crate) enum Step {
+    Send {
+        data: Data,
+        to: i32,
+        side: Side,
+    },
+    Recv {
+        data: Data,
+        from: i32,
+        side: Side,
+    },
+    Copy {
+        from: Data,
+        to: Data,
+    },
+    /// `inout = input op inout`; the input belongs to the lower ranks.
+    Reduce {
+        op: OpRef,
+        datatype: Datatype,
+        input: Addr,
+        inout: Addr,
+        count: i64,
+    },
+}
+
+/// Steps of one round are begun in order; the next round begins when all its messages are through.
+#[derive(Default)]
+pub(crate) struct Program {
+    pub rounds: Vec<Vec<Step>>,
+    rooms: Vec<Room>,
+}
+
+impl Program {
+    pub fn new() -> Program {
+        Program { rounds: vec![Vec::new()], rooms: Vec::new() }
+    }
+
+    fn push(&mut self, step: Step) {
+        self.rounds.last_mut().expect("there is always a round").push(step);
+    }
+
+    /// What follows waits for all messages so far.
+    pub fn then(&mut self) {
+        if self.rounds.last().is_some_and(|round| !round.is_empty()) {
+            self.rounds.push(Vec::new());
+        }
+    }
+
+    /// To and from nobody nothing goes.
+    pub fn send(&mut self, data: Data, to: i32) {
+        self.send_on(Side::Peers, data, to);
+    }
+
+    pub fn recv(&mut self, data: Data, from: i32) {
+        self.recv_on(Side::Peers, data, from);
+    }
+
+    pub fn send_on(&mut self, side: Side, data: Data, to: i32) {
+        if to >= 0 {
+            self.push(Step::Send { data, to, side });
+        }
+    }
+
+    pub fn recv_on(&mut self, side: Side, data: Data, from: i32) {
+        if from >= 0 {
+            self.push(Step::Recv { data, from, side });
+        }
+    }
+
+    /// The rounds of another program behind these.
+    pub fn append(&mut self, other: Program) {
+        self.rounds.extend(other.rounds);
+        self.rooms.extend(other.rooms);
+    }
+
+    /// The same for a program of one side alone.
+    pub fn append_on(&mut self, own: Side, mut other: Program) {
+        for step in other.rounds.iter_mut().flatten() {
+            if let Step::Send { side, .. } | Step::Recv { side, .. } = step {
+                *side = own;
+            }
+        }
+        self.append(other);
+    }
+
+    /// Copies; in place where both are the same memory.
+    pub fn copy(&mut self, from: Data, to: Data) {
+        self.push(Step::Copy { from, to });
+    }
+
+    pub fn reduce(&mut self, op: &OpRef, datatype: Datatype, input: Addr, inout: Addr, count: i64) {
+        if count > 0 {
+            self.push(Step::Reduce { op: op.clone(), datatype, input, inout, count });
+        }
+    }
+
+    /// Memory for `len` bytes that lives as long as the program.
+    pub fn bytes(&mut self, len: usize) -> Addr {
+        let mut room = Room::new(len);
+        let addr = room.addr();
+        self.rooms.push(room);
+        addr
+    }
+
+    /// Memory for `count` elements, as the address that a buffer of theirs has.
+    pub fn buffer(&mut self, count: i64, datatype: Datatype) -> Result<Addr> {
+        if let Some(size) = datatype::contiguous_size(datatype) {
+            return Ok(self.bytes(size as usize * count as usize));
+        }
+        let (lb, len) = type_of(datatype)?.span(count)?;
+        Ok(self.bytes(len as usize).offset(-lb))
+    }
+}
+
+/// A datatype that may be used in a message.
+pub(crate) fn type_of(datatype: Datatype) -> Result<TypeRef> {
+    datatype::committed(datatype)
+}
+
+/// Distance of two elements in bytes.
+pub(crate) fn extent(datatype: Datatype) -> Result<i64> {
+    match datatype::contiguous_size(datatype) {
+        Some(size) => Ok(size as i64),
+        None => Ok(type_of(datatype)?.extent()),
+    }
+}

@@ -1,0 +1,248 @@
+//! Reductions, always combined in the order of ranks by the same tree, so that results are the same from run to run and operations that
+//! do not commute are right.
+
+use super::bcast::{check_root, tree};
+use super::program::{Program, Side, extent};
+use crate::comm::Communicator;
+use crate::consts::{PROC_NULL, ROOT};
+use crate::data::Data;
+use crate::error::{Class, Error, Result};
+use crate::handle::{Datatype, Op};
+use crate::memory::Addr;
+use crate::op::{self, OpRef};
+
+/// Above this many bytes an allreduce moves every part once instead of everything in every round.
+const LONG_BYTES: usize = 32 << 10;
+
+/// What is reduced.
+pub(super) struct Job {
+    pub op: OpRef,
+    pub count: i64,
+    pub datatype: Datatype,
+}
+
+impl Job {
+    pub fn new(op: Op, count: i64, datatype: Datatype) -> Result<Job> {
+        let op = op::get(op)?;
+        op::check(&op, datatype)?;
+        if count < 0 {
+            return Err(Error::new(Class::COUNT, format!("count {count} is negative")));
+        }
+        Ok(Job { op, count, datatype })
+    }
+
+    pub fn data(&self, at: Addr) -> Result<Data> {
+        Data::new(at, self.count, self.datatype)
+    }
+
+    fn buffer(&self, program: &mut Program) -> Result<Addr> {
+        program.buffer(self.count, self.datatype)
+    }
+
+    fn combine(&self, program: &mut Program, lower: Addr, higher: Addr) {
+        program.reduce(&self.op, self.datatype, lower, higher, self.count);
+    }
+
+    /// Combines the inputs of one side at the member at `place` 0. The address of what this process has in the end: the
+    /// result, or what it has passed on.
+    pub fn to_first(
+        &self,
+        program: &mut Program,
+        side: Side,
+        place: i32,
+        size: i32,
+        real: impl Fn(i32) -> i32,
+        input: Addr,
+    ) -> Result<Addr> {
+        let mut own = self.buffer(program)?;
+        program.copy(self.data(input)?, self.data(own)?);
+        let mut other = None;
+        let mut mask = 1;
+        while mask < size {
+            program.then();
+            if place & mask != 0 {
+                program.send_on(side, self.data(own)?, real(place - mask));
+                break;
+            }
+            if place + mask < size {
+                let incoming = match other {
+                    Some(room) => room,
+                    None => self.buffer(program)?,
+                };
+                program.recv_on(side, self.data(incoming)?, real(place + mask));
+                program.then();
+                self.combine(program, own, incoming);
+                (own, other) = (incoming, Some(own));
+            }
+            mask *= 2;
+        }
+        Ok(own)
+    }
+}
+
+pub(super) fn reduce(
+    comm: &Communicator,
+    sendbuf: Addr,
+    recvbuf: Addr,
+    count: i64,
+    datatype: Datatype,
+    op: Op,
+    root: i32,
+) -> Result<Program> {
+    let job = Job::new(op, count, datatype)?;
+    let mut program = Program::new();
+    let (me, size) = (comm.me, comm.size() as i32);
+    if comm.remote.is_some() {
+        match root {
+            ROOT => program.recv(job.data(recvbuf)?, 0),
+            PROC_NULL => {}
+            root => {
+                check_root(comm, root)?;
+                let result = job.to_first(&mut program, Side::Local, me, size, |place| place, sendbuf)?;
+                if me == 0 {
+                    program.then();
+                    program.send(job.data(result)?, root);
+                }
+            }
+        }
+        return Ok(program);
+    }
+    check_root(comm, root)?;
+    let input = if sendbuf.is_in_place() { recvbuf } else { sendbuf };
+    if job.op.is_commutative() {
+        let place = (me + size - root) % size;
+        let result = job.to_first(&mut program, Side::Peers, place, size, |place| (place + root) % size, input)?;
+        if me == root {
+            program.copy(job.data(result)?, job.data(recvbuf)?);
+        }
+        return Ok(program);
+    }
+    let result = job.to_first(&mut program, Side::Peers, me, size, |place| place, input)?;
+    match (me, root) {
+        (0, 0) => program.copy(job.data(result)?, job.data(recvbuf)?),
+        (0, root) => {
+            program.then();
+            program.send(job.data(result)?, root);
+        }
+        (me, root) if me == root => {
+            program.then();
+            program.recv(job.data(recvbuf)?, 0);
+        }
+        _ => {}
+    }
+    Ok(program)
+}
+
+pub(crate) fn allreduce(
+    comm: &Communicator,
+    sendbuf: Addr,
+    recvbuf: Addr,
+    count: i64,
+    datatype: Datatype,
+    op: Op,
+) -> Result<Program> {
+    let job = Job::new(op, count, datatype)?;
+    let mut program = Program::new();
+    let (me, size) = (comm.me, comm.size() as i32);
+    let output = job.data(recvbuf)?;
+    if comm.remote.is_some() {
+        let result = job.to_first(&mut program, Side::Local, me, size, |place| place, sendbuf)?;
+        if me == 0 {
+            program.then();
+            program.send(job.data(result)?, 0);
+            program.recv(output.clone(), 0);
+        }
+        tree(&mut program, Side::Local, me, size, 0, &output);
+        return Ok(program);
+    }
+    let input = if sendbuf.is_in_place() { recvbuf } else { sendbuf };
+    if output.len() > LONG_BYTES && size > 2 && count >= i64::from(size) && job.op.is_commutative() {
+        in_parts(&mut program, &job, me, size, input, recvbuf)?;
+    } else {
+        doubling(&mut program, &job, me, size, input, recvbuf)?;
+    }
+    Ok(program)
+}
+
+/// Recursive doubling: in every round two groups of neighbours exchange what they have. Those beyond a power of two pass theirs to
+/// a neighbour first and get the result at the end.
+fn doubling(program: &mut Program, job: &Job, me: i32, size: i32, input: Addr, recvbuf: Addr) -> Result<()> {
+    let mut own = job.buffer(program)?;
+    let mut other = job.buffer(program)?;
+    program.copy(job.data(input)?, job.data(own)?);
+    let power = 1 << (31 - size.leading_zeros());
+    let rest = size - power;
+    let mut place = me - rest;
+    if me < 2 * rest {
+        program.then();
+        if me % 2 == 0 {
+            program.send(job.data(own)?, me + 1);
+            program.then();
+            program.recv(job.data(recvbuf)?, me + 1);
+            return Ok(());
+        }
+        program.recv(job.data(other)?, me - 1);
+        program.then();
+        job.combine(program, other, own);
+        place = me / 2;
+    }
+    let real = |place: i32| if place < rest { place * 2 + 1 } else { place + rest };
+    let mut mask = 1;
+    while mask < power {
+        let partner = real(place ^ mask);
+        program.then();
+        program.send(job.data(own)?, partner);
+        program.recv(job.data(other)?, partner);
+        program.then();
+        if partner < me {
+            job.combine(program, other, own);
+        } else {
+            job.combine(program, own, other);
+            (own, other) = (other, own);
+        }
+        mask *= 2;
+    }
+    program.copy(job.data(own)?, job.data(recvbuf)?);
+    if me < 2 * rest {
+        program.then();
+        program.send(job.data(own)?, me - 1);
+    }
+    Ok(())
+}
+
+/// Every process combines one part of everybody's input, then gives it to all: each byte crosses twice, however many there are.
+fn in_parts(program: &mut Program, job: &Job, me: i32, size: i32, input: Addr, recvbuf: Addr) -> Result<()> {
+    let step = extent(job.datatype)?;
+    let from = |part: i32| job.count * i64::from(part) / i64::from(size);
+    let count = |part: i32| from(part + 1) - from(part);
+    let part_of = |base: Addr, part: i32| -> Result<Data> {
+        Data::new(base.offset(from(part) * step), count(part), job.datatype)
+    };
+    let mut rooms = Vec::new();
+    for turn in 1..size {
+        let (to, source) = ((me + turn) % size, (me + size - turn) % size);
+        let room = program.buffer(count(me), job.datatype)?;
+        program.recv(Data::new(room, count(me), job.datatype)?, source);
+        program.send(part_of(input, to)?, to);
+        rooms.push((source, room));
+    }
+    let own = program.buffer(count(me), job.datatype)?;
+    program.copy(part_of(input, me)?, Data::new(own, count(me), job.datatype)?);
+    rooms.push((me, own));
+    rooms.sort_unstable_by_key(|(rank, _)| *rank);
+    program.then();
+    // In the order of ranks: the lower one is the input, so the sum moves to the higher one's room.
+    for pair in rooms.windows(2) {
+        program.reduce(&job.op, job.datatype, pair[0].1, pair[1].1, count(me));
+    }
+    let result = rooms.last().map_or(own, |(_, room)| *room);
+    let whole = Data::new(result, count(me), job.datatype)?;
+    program.copy(whole.clone(), part_of(recvbuf, me)?);
+    program.then();
+    for turn in 1..size {
+        let (to, source) = ((me + turn) % size, (me + size - turn) % size);
+        program.recv(part_of(recvbuf, source)?, source);
+        program.send(whole.clone(), to);
+    }
+    Ok(())
+}

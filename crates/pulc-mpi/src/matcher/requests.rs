@@ -1,0 +1,250 @@
+//! The slab of requests: what every operation under way is, how far it has come, and how it ended. Always with the engine locked.
+
+use crate::callback::GeneralizedRequest;
+use crate::collective::Schedule;
+use crate::data::Data;
+use crate::error::{Class, Error};
+use crate::group::Group;
+use crate::handle::{self, Comm, Kind as HandleKind, Request};
+use crate::request::Plan;
+use crate::status::Status;
+use pulc_base::Rank;
+use pulc_handler::matching::Entry;
+use pulc_handler::{Body, SendProgress};
+use std::sync::Arc;
+
+/// What a request does.
+pub(crate) enum Work {
+    /// Nothing: complete, or persistent and not started.
+    None,
+    Recv(Recv),
+    Send(Box<Out>),
+    Schedule(Arc<Schedule>),
+}
+
+/// A receive that is posted or whose message is arriving.
+pub(crate) struct Recv {
+    pub data: Data,
+    pub context: u32,
+    /// Its place in the queue, while it waits there.
+    pub entry: Option<Entry>,
+    /// Names senders by their rank in the communicator; `None` where that is their rank in the job.
+    pub senders: Option<Arc<Group>>,
+    pub src: Rank,
+    pub tag: i32,
+    pub total: usize,
+    pub arrived: usize,
+}
+
+/// A message that could not leave at once.
+pub(crate) struct Out {
+    pub dst: Rank,
+    pub header: [u8; crate::envelope::HEADER_BYTES],
+    pub bytes: Bytes,
+    pub progress: Option<SendProgress>,
+    /// Complete only when it is matched.
+    pub synchronous: bool,
+}
+
+/// The bytes of an outgoing message.
+pub(crate) enum Bytes {
+    /// In the program's buffer.
+    User(Data),
+    /// Packed or buffered.
+    Own(Vec<u8>),
+}
+
+impl Bytes {
+    pub fn as_slice(&self) -> &[u8] {
+        match self {
+            Bytes::User(data) => data.as_flat().expect("typed data is packed before it is sent"),
+            Bytes::Own(bytes) => bytes,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    Free,
+    /// Persistent, and not started.
+    Inactive,
+    Active,
+    Done,
+}
+
+pub(crate) struct Place {
+    pub phase: Phase,
+    pub work: Work,
+    pub status: Status,
+    pub error: Option<Error>,
+    pub comm: Comm,
+    pub persistent: Option<Arc<Plan>>,
+    pub generalized: Option<Arc<dyn GeneralizedRequest>>,
+    /// A schedule is told when it is complete.
+    pub of_schedule: bool,
+    /// The program has freed it: it goes when it is complete.
+    pub released: bool,
+}
+
+const FREE: Place = Place {
+    phase: Phase::Free,
+    work: Work::None,
+    status: Status::EMPTY,
+    error: None,
+    comm: Comm::NULL,
+    persistent: None,
+    generalized: None,
+    of_schedule: false,
+    released: false,
+};
+
+#[derive(Default)]
+pub(crate) struct Requests {
+    places: Vec<Place>,
+    free: Vec<u32>,
+    /// A request of a schedule has completed since somebody looked.
+    pub schedule_news: bool,
+    /// A persistent request that is being started: the next operation takes its place.
+    next: Option<u32>,
+    scratch: Vec<u8>,
+}
+
+impl Requests {
+    #[inline]
+    pub fn add(&mut self, work: Work, comm: Comm) -> u32 {
+        if let Some(at) = self.next.take() {
+            let place = &mut self.places[at as usize];
+            (place.phase, place.work, place.status, place.error) = (Phase::Active, work, Status::EMPTY, None);
+            return at;
+        }
+        let place = Place { phase: Phase::Active, work, comm, ..FREE };
+        match self.free.pop() {
+            Some(at) => {
+                self.places[at as usize] = place;
+                at
+            }
+            None => {
+                assert!(self.places.len() < handle::INDEX_MAX, "more requests than handles");
+                self.places.push(place);
+                self.places.len() as u32 - 1
+            }
+        }
+    }
+
+    /// The next operation takes the place of this persistent request.
+    pub fn use_next(&mut self, index: u32) {
+        self.next = Some(index);
+    }
+
+    /// After an operation has begun: one that took no place is complete.
+    pub fn end_use(&mut self, index: u32) {
+        if self.next.take().is_some() {
+            self.set_done(index);
+        }
+    }
+
+    /// A persistent request is complete as soon as it was started.
+    pub fn set_done(&mut self, index: u32) {
+        let place = &mut self.places[index as usize];
+        (place.phase, place.status, place.error) = (Phase::Done, Status::EMPTY, None);
+    }
+
+    #[inline]
+    pub fn handle(index: u32) -> Request {
+        Request(handle::made(HandleKind::Request, index))
+    }
+
+    /// The place of a request of the program.
+    #[inline]
+    pub fn index(&self, request: Request) -> Option<u32> {
+        let index = handle::made_index(HandleKind::Request, request.0)?;
+        let place = self.places.get(index)?;
+        (place.phase != Phase::Free).then_some(index as u32)
+    }
+
+    #[inline]
+    pub fn place(&mut self, index: u32) -> &mut Place {
+        &mut self.places[index as usize]
+    }
+
+    #[inline]
+    pub fn is_active(&self, index: u32) -> bool {
+        self.places[index as usize].phase == Phase::Active
+    }
+
+    pub fn remove(&mut self, index: u32) -> Place {
+        self.free.push(index);
+        std::mem::replace(&mut self.places[index as usize], FREE)
+    }
+
+    pub fn live(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    #[inline]
+    pub fn recv(&mut self, index: u32) -> Option<&mut Recv> {
+        match &mut self.places.get_mut(index as usize)?.work {
+            Work::Recv(recv) => Some(recv),
+            _ => None,
+        }
+    }
+
+    /// All of a message has come for a posted receive.
+    #[inline]
+    pub fn whole(&mut self, index: u32, src: Rank, tag: i32, body: Body<'_>) {
+        let Requests { places, scratch, .. } = self;
+        let Some(Place { work: Work::Recv(recv), .. }) = places.get_mut(index as usize) else { return };
+        (recv.src, recv.tag, recv.total, recv.arrived) = (src, tag, body.len(), body.len());
+        recv.data.put_body(0, body, scratch);
+        self.received(index);
+    }
+
+    /// The next part.
+    pub fn part(&mut self, index: u32, body: Body<'_>) {
+        let Requests { places, scratch, .. } = self;
+        let Some(Place { work: Work::Recv(recv), .. }) = places.get_mut(index as usize) else { return };
+        recv.data.put_body(recv.arrived, body, scratch);
+        recv.arrived += body.len();
+    }
+
+    /// A receive has all its bytes.
+    pub fn received(&mut self, index: u32) {
+        let Some(recv) = self.recv(index) else { return };
+        let source = match &recv.senders {
+            Some(senders) => senders.rank_of(recv.src.0).unwrap_or(crate::consts::ANY_SOURCE),
+            None => recv.src.0 as i32,
+        };
+        let (total, room) = (recv.total, recv.data.len());
+        let status = Status { source, tag: recv.tag, error: 0, bytes: total.min(room) as u64, cancelled: false };
+        let error = (total > room).then(|| too_long(total, room));
+        self.complete(index, status, error);
+    }
+
+    /// Ends a request.
+    pub fn complete(&mut self, index: u32, status: Status, error: Option<Error>) {
+        let place = &mut self.places[index as usize];
+        if place.phase != Phase::Active {
+            return;
+        }
+        place.phase = Phase::Done;
+        place.status = status;
+        place.error = error;
+        place.work = Work::None;
+        self.schedule_news |= place.of_schedule;
+        if place.released {
+            self.remove(index);
+        }
+    }
+
+    pub fn fail(&mut self, index: u32, error: Error) {
+        self.complete(index, Status::EMPTY, Some(error));
+    }
+}
+
+#[cold]
+fn too_long(total: usize, room: usize) -> Error {
+    Error::new(
+        Class::TRUNCATE,
+        format!("a message of {total} bytes does not fit the receive buffer of {room}: its end is lost"),
+    )
+}

@@ -1,0 +1,113 @@
+//! Receives: a blocking one polls for a moment with its buffer in hand before it becomes a request.
+//! Source: MPI-5.0, 3.2.4 and 3.7.2.
+
+use crate::data::Data;
+use crate::error::{Class, Error, Result};
+use crate::handle::{Comm, Datatype, Message, Request};
+use crate::matcher::{Recv, Requests, Work, matcher, matcher_and_outbox, settle};
+use crate::memory::Addr;
+use crate::status::Status;
+use crate::{request, world};
+use pulc_base::Rank;
+use pulc_handler::matching::Pattern;
+use pulc_handler::{Engine, Hand, Want};
+
+/// Receives one message.
+#[inline]
+pub fn recv(buf: Addr, count: i64, datatype: Datatype, source: i32, tag: i32, comm: Comm) -> Result<Status> {
+    let process = world::process()?;
+    let data = Data::new(buf, count, datatype)?;
+    let mut guard = process.lock();
+    let table = matcher(&mut guard.engine);
+    let found = table.comm(comm)?;
+    let context = found.context;
+    let Some(pattern) = found.pattern(source, tag)? else { return Ok(Status::NOBODY) };
+    if let Data::Flat { at, len } = data
+        && table.lane(context).queue.find(pattern).is_none()
+    {
+        let mut hand = Hand::wanting(Want { lane: context.into(), pattern }, at.bytes_mut(len));
+        process.poll_shortly(&mut guard, &mut hand);
+        if let Some((src, tag, len)) = hand.landed {
+            let source = matcher(&mut guard.engine).comm(comm)?.source_of(src);
+            return Ok(Status { source, tag: tag as u32 as i32, error: 0, bytes: len as u64, cancelled: false });
+        }
+    }
+    let request = post(&mut guard.engine, data, pattern, comm)?;
+    request::wait_blocking(process, guard, request)
+}
+
+#[inline]
+pub fn irecv(buf: Addr, count: i64, datatype: Datatype, source: i32, tag: i32, comm: Comm) -> Result<Request> {
+    let process = world::process()?;
+    irecv_locked(&mut process.lock().engine, buf, count, datatype, source, tag, comm)
+}
+
+/// Whether a receive with these arguments could begin.
+pub(crate) fn check_recv(buf: Addr, count: i64, datatype: Datatype, source: i32, tag: i32, comm: Comm) -> Result<()> {
+    let process = world::process()?;
+    Data::new(buf, count, datatype)?;
+    matcher(&mut process.lock().engine).comm(comm)?.pattern(source, tag).map(|_| ())
+}
+
+/// Begins a receive with the engine locked.
+#[inline]
+pub(crate) fn irecv_locked(
+    engine: &mut Engine,
+    buf: Addr,
+    count: i64,
+    datatype: Datatype,
+    source: i32,
+    tag: i32,
+    comm: Comm,
+) -> Result<Request> {
+    let data = Data::new(buf, count, datatype)?;
+    let Some(pattern) = matcher(engine).comm(comm)?.pattern(source, tag)? else {
+        let table = matcher(engine);
+        let index = table.requests.add(Work::None, comm);
+        table.requests.complete(index, Status::NOBODY, None);
+        return Ok(Requests::handle(index));
+    };
+    post(engine, data, pattern, comm)
+}
+
+/// Posts a receive.
+fn post(engine: &mut Engine, data: Data, pattern: Pattern, comm: Comm) -> Result<Request> {
+    let (table, outbox) = matcher_and_outbox(engine);
+    let found = table.comm(comm)?;
+    let (context, senders) = (found.context, found.senders());
+    let recv = Recv { data, context, entry: None, senders, src: Rank(0), tag: 0, total: 0, arrived: 0 };
+    let index = table.post(recv, pattern, comm, outbox);
+    settle(engine);
+    Ok(Requests::handle(index))
+}
+
+/// Receives the message of a matched probe.
+pub fn mrecv(buf: Addr, count: i64, datatype: Datatype, message: &mut Message) -> Result<Status> {
+    let request = imrecv(buf, count, datatype, message)?;
+    let process = world::process()?;
+    request::wait_blocking(process, process.lock(), request)
+}
+
+pub fn imrecv(buf: Addr, count: i64, datatype: Datatype, message: &mut Message) -> Result<Request> {
+    let process = world::process()?;
+    let data = Data::new(buf, count, datatype)?;
+    let mut guard = process.lock();
+    let (table, outbox) = matcher_and_outbox(&mut guard.engine);
+    if *message == Message::NO_PROC {
+        let index = table.requests.add(Work::None, Comm::WORLD);
+        table.requests.complete(index, Status::NOBODY, None);
+        *message = Message::NULL;
+        return Ok(Requests::handle(index));
+    }
+    let probed = table
+        .take_message(*message)
+        .ok_or_else(|| Error::new(Class::REQUEST, format!("{:#010x} is no message of a matched probe", message.0)))?;
+    let found = table.comm(probed.comm)?;
+    let (context, senders) = (found.context, found.senders());
+    let recv = Recv { data, context, entry: None, senders, src: probed.src, tag: 0, total: 0, arrived: 0 };
+    let index = table.requests.add(Work::Recv(recv), probed.comm);
+    table.hand_over(index, probed.src, probed.tag, probed.kept, outbox);
+    settle(&mut guard.engine);
+    *message = Message::NULL;
+    Ok(Requests::handle(index))
+}

@@ -1,0 +1,213 @@
+//! Waiting for and testing several requests at once.
+
+use super::{Known, Taken, wait_until};
+use crate::collective;
+use crate::consts::UNDEFINED;
+use crate::error::{Class, Error, Result};
+use crate::handle::Request;
+use crate::matcher::{Matcher, matcher};
+use crate::status::Status;
+use crate::world;
+use pulc_handler::{Guard, Hand, Process};
+
+/// Told of every completed request: its place in the array and its status.
+pub type Each<'a> = &'a mut dyn FnMut(usize, &Status);
+
+/// Waits for all.
+pub fn waitall(requests: &mut [Request], each: Each<'_>) -> Result<()> {
+    let process = world::process()?;
+    let mut guard = process.lock();
+    check(matcher(&mut guard.engine), requests)?;
+    let mut at = 0;
+    let ((), guard) = wait_until(process, guard, |table| {
+        while let Some(request) = requests.get(at) {
+            if is_active(table, *request) {
+                return None;
+            }
+            at += 1;
+        }
+        Some(())
+    });
+    take_all(guard, requests, each)
+}
+
+/// Whether all are complete; then as [`waitall`].
+pub fn testall(requests: &mut [Request], each: Each<'_>) -> Result<bool> {
+    let process = world::process()?;
+    for round in 0..2 {
+        let mut guard = process.lock();
+        let table = matcher(&mut guard.engine);
+        check(table, requests)?;
+        if !requests.iter().any(|request| is_active(table, *request)) {
+            return take_all(guard, requests, each).map(|()| true);
+        }
+        if round == 0 {
+            progress(process, guard);
+        }
+    }
+    Ok(false)
+}
+
+/// Waits for one of them: its place, or `UNDEFINED` when there is none to wait for.
+pub fn waitany(requests: &mut [Request]) -> Result<(i32, Status)> {
+    let process = world::process()?;
+    let mut guard = process.lock();
+    check(matcher(&mut guard.engine), requests)?;
+    let (found, guard) = wait_until(process, guard, |table| first_done(table, requests));
+    take_one(guard, requests, found)
+}
+
+/// As [`waitany`] without waiting: `None` when nothing is complete.
+pub fn testany(requests: &mut [Request]) -> Result<Option<(i32, Status)>> {
+    let process = world::process()?;
+    for round in 0..2 {
+        let mut guard = process.lock();
+        let table = matcher(&mut guard.engine);
+        check(table, requests)?;
+        if let Some(found) = first_done(table, requests) {
+            return take_one(guard, requests, found).map(Some);
+        }
+        if round == 0 {
+            progress(process, guard);
+        }
+    }
+    Ok(None)
+}
+
+/// Waits for at least one. `each` is told: count so far, place, status. How many, or `UNDEFINED`.
+pub fn waitsome(requests: &mut [Request], each: &mut dyn FnMut(usize, usize, &Status)) -> Result<i32> {
+    let process = world::process()?;
+    let mut guard = process.lock();
+    check(matcher(&mut guard.engine), requests)?;
+    let (found, guard) = wait_until(process, guard, |table| first_done(table, requests));
+    match found {
+        None => Ok(UNDEFINED),
+        Some(_) => take_some(guard, requests, each),
+    }
+}
+
+/// As [`waitsome`] without waiting.
+pub fn testsome(requests: &mut [Request], each: &mut dyn FnMut(usize, usize, &Status)) -> Result<i32> {
+    let process = world::process()?;
+    for round in 0..2 {
+        let mut guard = process.lock();
+        let table = matcher(&mut guard.engine);
+        check(table, requests)?;
+        match first_done(table, requests) {
+            Some(None) => return Ok(UNDEFINED),
+            Some(Some(_)) => return take_some(guard, requests, each),
+            None if round == 0 => progress(process, guard),
+            None => {}
+        }
+    }
+    Ok(0)
+}
+
+fn check(table: &mut Matcher, requests: &[Request]) -> Result<()> {
+    requests.iter().try_for_each(|request| table.look_up(*request).map(|_| ()))
+}
+
+fn is_active(table: &mut Matcher, request: Request) -> bool {
+    matches!(table.look_up(request), Ok(Known::Active(_)))
+}
+
+/// `Some(None)`: none of them is active or complete. `None`: none is complete.
+fn first_done(table: &mut Matcher, requests: &[Request]) -> Option<Option<usize>> {
+    let mut any_active = false;
+    for (at, request) in requests.iter().enumerate() {
+        match table.look_up(*request) {
+            Ok(Known::Sent | Known::Done(_)) => return Some(Some(at)),
+            Ok(Known::Active(_)) => any_active = true,
+            Ok(Known::Nothing) | Err(_) => {}
+        }
+    }
+    if any_active { None } else { Some(None) }
+}
+
+fn progress(process: &'static Process, mut guard: Guard<'_>) {
+    process.poll(&mut guard, &mut Hand::empty());
+    drop(guard);
+    if collective::any_active() {
+        collective::drive(process);
+    }
+}
+
+/// Takes the result of a request that is not active; the handle is null afterwards unless it is persistent. `None`: there was
+/// nothing to complete.
+fn take(table: &mut Matcher, request: &mut Request) -> Option<Taken> {
+    match table.look_up(*request) {
+        Ok(Known::Done(index)) => {
+            if table.requests.place(index).persistent.is_none() {
+                *request = Request::NULL;
+            }
+            Some(table.take(index))
+        }
+        Ok(Known::Sent) => {
+            *request = Request::NULL;
+            Some(Taken::EMPTY)
+        }
+        _ => None,
+    }
+}
+
+fn take_one(mut guard: Guard<'_>, requests: &mut [Request], found: Option<usize>) -> Result<(i32, Status)> {
+    let Some(at) = found else { return Ok((UNDEFINED, Status::EMPTY)) };
+    let taken = take(matcher(&mut guard.engine), &mut requests[at]).unwrap_or(Taken::EMPTY);
+    drop(guard);
+    taken.into_result().map(|status| (at as i32, status))
+}
+
+fn take_all(mut guard: Guard<'_>, requests: &mut [Request], each: Each<'_>) -> Result<()> {
+    let mut failed = None;
+    // Results that need the program's own functions come after the lock is free.
+    let mut later = Vec::new();
+    let table = matcher(&mut guard.engine);
+    for (at, request) in requests.iter_mut().enumerate() {
+        match take(table, request) {
+            None => each(at, &Status::EMPTY),
+            Some(taken) if taken.generalized.is_some() => later.push((at, taken)),
+            Some(taken) => tell(at, taken, each, &mut failed),
+        }
+    }
+    drop(guard);
+    for (at, taken) in later {
+        tell(at, taken, each, &mut failed);
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+fn take_some(
+    mut guard: Guard<'_>,
+    requests: &mut [Request],
+    each: &mut dyn FnMut(usize, usize, &Status),
+) -> Result<i32> {
+    let table = matcher(&mut guard.engine);
+    let mut all = Vec::new();
+    for (at, request) in requests.iter_mut().enumerate() {
+        if !is_active(table, *request)
+            && let Some(taken) = take(table, request)
+        {
+            all.push((at, taken));
+        }
+    }
+    drop(guard);
+    let mut failed = None;
+    let count = all.len() as i32;
+    for (slot, (at, taken)) in all.into_iter().enumerate() {
+        tell(at, taken, &mut |at, status| each(slot, at, status), &mut failed);
+    }
+    failed.map_or(Ok(count), Err)
+}
+
+/// Passes one result on; a failure is in its status, and the call as a whole says that there is one.
+fn tell(at: usize, taken: Taken, each: Each<'_>, failed: &mut Option<Error>) {
+    let (mut status, error) = taken.settle();
+    if let Some(error) = error {
+        status.error = error.class.0;
+        failed.get_or_insert_with(|| {
+            let text = format!("request {at}: {}", error.text);
+            Error { on: error.on, ..Error::new(Class::IN_STATUS, text) }
+        });
+    }
+    each(at, &status);
+}

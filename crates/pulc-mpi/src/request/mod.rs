@@ -1,0 +1,185 @@
+//! Requests: waiting for operations, testing and freeing them. The state of each is in the receive handler's slab; here is what
+//! threads do about it. Nothing is locked while a function of the program runs.
+//! Source: MPI-5.0, 3.7.
+
+mod arrays;
+mod generalized;
+mod persistent;
+mod single;
+
+pub use arrays::*;
+pub use generalized::*;
+pub use persistent::*;
+pub use single::*;
+
+use crate::callback::GeneralizedRequest;
+use crate::collective;
+use crate::error::{Class, Error, Result};
+use crate::handle::Request;
+use crate::matcher::{Matcher, Phase, matcher};
+use crate::status::Status;
+use pulc_handler::{Guard, Hand, Process, Waited, Watch};
+use std::sync::Arc;
+
+/// What is left of a request that is complete.
+pub(crate) struct Taken {
+    pub status: Status,
+    pub error: Option<Error>,
+    pub generalized: Option<Arc<dyn GeneralizedRequest>>,
+}
+
+impl Taken {
+    const EMPTY: Taken = Taken { status: Status::EMPTY, error: None, generalized: None };
+
+    /// The result, after the program's own functions have been asked. Not to be called with the engine locked.
+    pub fn settle(self) -> (Status, Option<Error>) {
+        let Some(generalized) = self.generalized else { return (self.status, self.error) };
+        let mut status = self.status;
+        let query = generalized.query(&mut status);
+        let free = generalized.free();
+        let code = if query != 0 { query } else { free };
+        let error = (code != 0).then(|| Error::new(Class(code), "a function of a generalized request failed"));
+        (status, error)
+    }
+
+    pub fn into_result(self) -> Result<Status> {
+        match self.settle() {
+            (status, None) => Ok(status),
+            (_, Some(error)) => Err(error),
+        }
+    }
+}
+
+impl Matcher {
+    /// Takes the result of a request that is complete; a persistent one is inactive then, any other is gone.
+    pub fn take(&mut self, index: u32) -> Taken {
+        let place = self.requests.place(index);
+        let comm = place.comm;
+        let mut taken = if place.persistent.is_some() {
+            place.phase = Phase::Inactive;
+            Taken { status: place.status, error: place.error.take(), generalized: None }
+        } else {
+            let place = self.requests.remove(index);
+            Taken { status: place.status, error: place.error, generalized: place.generalized }
+        };
+        if let Some(error) = &mut taken.error {
+            error.on = Some(comm);
+        }
+        taken
+    }
+
+    /// What a request of the program is at the moment.
+    pub fn look_up(&mut self, request: Request) -> Result<Known> {
+        if request == Request::NULL {
+            return Ok(Known::Nothing);
+        }
+        if request == Request::SENT {
+            return Ok(Known::Sent);
+        }
+        let index = self.requests.index(request).ok_or_else(|| bad_request(request))?;
+        Ok(match self.requests.place(index).phase {
+            Phase::Active => Known::Active(index),
+            Phase::Done => Known::Done(index),
+            Phase::Inactive | Phase::Free => Known::Nothing,
+        })
+    }
+}
+
+/// What a handle stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Known {
+    /// Null, or persistent and not started.
+    Nothing,
+    /// A send that was complete from the beginning.
+    Sent,
+    Active(u32),
+    Done(u32),
+}
+
+#[cold]
+fn bad_request(request: Request) -> Error {
+    Error::new(Class::REQUEST, format!("{:#010x} is no request: was it freed?", request.0))
+}
+
+/// Waits until `ready` has a result. Schedules of nonblocking collectives go on meanwhile.
+#[inline]
+pub(crate) fn wait_until<R>(
+    process: &'static Process,
+    mut guard: Guard<'static>,
+    mut ready: impl FnMut(&mut Matcher) -> Option<R>,
+) -> (R, Guard<'static>) {
+    loop {
+        if collective::any_active() {
+            drop(guard);
+            collective::drive(process);
+            guard = process.lock();
+        }
+        let (waited, locked) = process.wait(guard, &mut Hand::empty(), None, Watch::News, |engine, _| {
+            let table = matcher(engine);
+            match ready(table) {
+                Some(result) => Some(Some(result)),
+                None if table.requests.schedule_news => Some(None),
+                None => None,
+            }
+        });
+        guard = locked;
+        if let Waited::Ready(Some(result)) = waited {
+            return (result, guard);
+        }
+    }
+}
+
+/// Makes progress once, with schedules.
+pub(crate) fn drive(process: &'static Process) {
+    if collective::any_active() {
+        collective::drive(process);
+    }
+}
+
+/// Waits for one request and takes its result.
+#[inline]
+pub(crate) fn wait_blocking(process: &'static Process, mut guard: Guard<'static>, request: Request) -> Result<Status> {
+    let index = match matcher(&mut guard.engine).look_up(request)? {
+        Known::Nothing | Known::Sent => return Ok(Status::EMPTY),
+        Known::Done(index) => index,
+        Known::Active(index) => {
+            let ((), locked) = wait_until(process, guard, |table| (!table.requests.is_active(index)).then_some(()));
+            guard = locked;
+            index
+        }
+    };
+    let taken = matcher(&mut guard.engine).take(index);
+    drop(guard);
+    taken.into_result()
+}
+
+/// Gives a receive up that nobody will wait for: what has matched it still lands.
+pub(crate) fn abandon(process: &'static Process, request: Request) {
+    let mut guard = process.lock();
+    let table = matcher(&mut guard.engine);
+    let Ok(Known::Active(index) | Known::Done(index)) = table.look_up(request) else { return };
+    if table.unpost(index) || !table.requests.is_active(index) {
+        table.requests.remove(index);
+    } else {
+        table.requests.place(index).released = true;
+    }
+}
+
+/// Waits until every send has left, for the end of MPI.
+pub(crate) fn wait_for_sends(process: &'static Process) -> Result<()> {
+    let guard = process.lock();
+    let ((), _guard) = wait_until(process, guard, |table| table.pending.is_empty().then_some(()));
+    Ok(())
+}
+
+/// Waits until something is so.
+pub(crate) fn keep_going(process: &'static Process, mut so: impl FnMut(&mut Matcher) -> bool) {
+    let guard = process.lock();
+    let ((), _guard) = wait_until(process, guard, |table| so(table).then_some(()));
+}
+
+/// A request that is complete.
+pub(crate) fn set_done() -> Result<Request> {
+    crate::world::process()?;
+    Ok(Request::SENT)
+}

@@ -1,0 +1,149 @@
+//! Waiting for, testing, cancelling and freeing one request.
+
+use super::{Known, wait_blocking};
+use crate::collective;
+use crate::error::Result;
+use crate::handle::Request;
+use crate::matcher::{Bytes, Matcher, Phase, Work, matcher};
+use crate::status::Status;
+use crate::world;
+use pulc_handler::{Hand, Process};
+
+/// Whether a request of this handle is gone once its result has been taken.
+fn is_persistent(table: &mut Matcher, request: Request) -> bool {
+    table.requests.index(request).is_some_and(|index| table.requests.place(index).persistent.is_some())
+}
+
+/// Waits for one operation.
+pub fn wait(request: &mut Request) -> Result<Status> {
+    if *request == Request::SENT {
+        *request = Request::NULL;
+        return Ok(Status::EMPTY);
+    }
+    let process = world::process()?;
+    let mut guard = process.lock();
+    let waited = *request;
+    if !is_persistent(matcher(&mut guard.engine), waited) {
+        *request = Request::NULL;
+    }
+    wait_blocking(process, guard, waited)
+}
+
+/// Whether it is complete; then its status.
+pub fn test(request: &mut Request) -> Result<Option<Status>> {
+    if *request == Request::SENT {
+        *request = Request::NULL;
+        return Ok(Some(Status::EMPTY));
+    }
+    let process = world::process()?;
+    let Some(index) = look(process, *request)? else { return Ok(None) };
+    let Some(index) = index else { return Ok(Some(Status::EMPTY)) };
+    let mut guard = process.lock();
+    let table = matcher(&mut guard.engine);
+    if !is_persistent(table, *request) {
+        *request = Request::NULL;
+    }
+    let taken = table.take(index);
+    drop(guard);
+    taken.into_result().map(Some)
+}
+
+/// Makes progress for a request. `None`: not complete; `Some(None)`: there is nothing to complete.
+fn look(process: &'static Process, request: Request) -> Result<Option<Option<u32>>> {
+    for round in 0..2 {
+        let mut guard = process.lock();
+        match matcher(&mut guard.engine).look_up(request)? {
+            Known::Nothing | Known::Sent => return Ok(Some(None)),
+            Known::Done(index) => return Ok(Some(Some(index))),
+            Known::Active(_) if round == 0 => {
+                process.poll(&mut guard, &mut Hand::empty());
+                drop(guard);
+                if collective::any_active() {
+                    collective::drive(process);
+                }
+            }
+            Known::Active(_) => {}
+        }
+    }
+    Ok(None)
+}
+
+/// As [`test`], and the request stays as it is.
+pub fn request_get_status(request: Request) -> Result<Option<Status>> {
+    let process = world::process()?;
+    match look(process, request)? {
+        None => Ok(None),
+        Some(None) => Ok(Some(Status::EMPTY)),
+        Some(Some(index)) => {
+            let mut guard = process.lock();
+            let place = matcher(&mut guard.engine).requests.place(index);
+            let (mut status, generalized) = (place.status, place.generalized.clone());
+            drop(guard);
+            if let Some(generalized) = generalized {
+                generalized.query(&mut status);
+            }
+            Ok(Some(status))
+        }
+    }
+}
+
+/// Lets go of a request; its operation goes on.
+pub fn request_free(request: &mut Request) -> Result<()> {
+    let process = world::process()?;
+    let mut guard = process.lock();
+    let table = matcher(&mut guard.engine);
+    table.look_up(*request)?;
+    let index = table.requests.index(*request);
+    *request = Request::NULL;
+    let Some(index) = index else { return Ok(()) };
+    let place = table.requests.place(index);
+    place.persistent = None;
+    if place.phase == Phase::Active {
+        place.released = true;
+        return Ok(());
+    }
+    let generalized = table.requests.remove(index).generalized;
+    drop(guard);
+    if let Some(generalized) = generalized {
+        generalized.free();
+    }
+    Ok(())
+}
+
+/// Takes an operation back if nothing of it has happened yet; it completes in any case.
+pub fn cancel(request: &mut Request) -> Result<()> {
+    let process = world::process()?;
+    let mut guard = process.lock();
+    let table = matcher(&mut guard.engine);
+    let index = match table.look_up(*request)? {
+        Known::Active(index) | Known::Done(index) => index,
+        Known::Nothing | Known::Sent => return Ok(()),
+    };
+    if let Some(generalized) = table.requests.place(index).generalized.clone() {
+        let complete = !table.requests.is_active(index);
+        drop(guard);
+        generalized.cancel(complete);
+        return Ok(());
+    }
+    let taken_back = match &table.requests.place(index).work {
+        Work::Recv(_) => table.unpost(index),
+        Work::Send(out) if out.dst == process.rank() => table.unsend_own(index),
+        Work::Send(_) => table.unsend(index),
+        Work::None | Work::Schedule(_) => false,
+    };
+    if taken_back {
+        table.requests.complete(index, Status { cancelled: true, ..Status::EMPTY }, None);
+    }
+    Ok(())
+}
+
+pub fn test_cancelled(status: &Status) -> Result<bool> {
+    Ok(status.cancelled)
+}
+
+impl Bytes {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.as_slice().len()
+    }
+}
