@@ -8,7 +8,7 @@ use crate::error::{Class, Error, Result};
 use crate::handle::{Comm, Errhandler, Kind};
 use crate::matcher::matcher;
 use crate::table::Table;
-use crate::world;
+use crate::{session, world};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
@@ -84,6 +84,7 @@ pub fn raise(on: ErrorOn, function: &str, error: Error) -> i32 {
     let handler = match (&found, on) {
         // Errors of files return, unless the program says otherwise.
         (_, ErrorOn::File(_)) => Errhandler::ERRORS_RETURN,
+        (_, ErrorOn::Session(session)) => session::session_get_errhandler_of(session),
         (Some(comm), _) => comm.errhandler(),
         (None, _) => Errhandler(INITIAL.load(Ordering::Relaxed)),
     };

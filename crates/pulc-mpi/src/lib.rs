@@ -23,6 +23,7 @@ pub mod memory;
 pub mod op;
 mod p2p;
 mod request;
+mod session;
 pub mod status;
 pub mod table;
 mod world;

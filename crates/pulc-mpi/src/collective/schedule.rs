@@ -13,7 +13,6 @@ use crate::p2p::{self, Mode};
 use crate::request::{Known, abandon, keep_going};
 use crate::status::Status;
 use crate::world;
-use pulc_base::Rank;
 use pulc_handler::matching::Pattern;
 use pulc_handler::{Engine, Guard, Process};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -262,9 +261,4 @@ pub(crate) fn drive(process: &'static Process) {
             active().retain(|other| !Arc::ptr_eq(other, &schedule));
         }
     }
-}
-
-/// Where a message within the job goes, for those who make communicators.
-pub(crate) fn rank_in_job(comm: &Communicator, rank: i32) -> Option<Rank> {
-    comm.group.world(rank).map(Rank)
 }

@@ -156,12 +156,15 @@ impl Combine for Among<'_> {
     }
 }
 
+/// One message to the other side and one from there.
+pub(super) type Talk<'a> = dyn Fn(&[u8], &mut [u8]) -> Result<()> + 'a;
+
 /// Among both sides of an intercommunicator, or of one in the making: this side combines, the leaders exchange.
 pub(super) struct Across<'a> {
     pub local: &'a Arc<Communicator>,
     pub leader: i32,
     /// What that member does to exchange words with the other side.
-    pub exchange: &'a dyn Fn(&[u8], &mut [u8]) -> Result<()>,
+    pub exchange: &'a Talk<'a>,
 }
 
 impl Combine for Across<'_> {

@@ -1,7 +1,7 @@
 //! Intercommunicators: two groups that talk to each other. Each side has a hidden communicator of its own for its part of collectives.
 //! Source: MPI-5.0, 7.6.
 
-use super::agree::{self, Across};
+use super::agree::{self, Across, Talk};
 use super::create::{add, chosen, exchange, ranks_in};
 use super::{Communicator, Remote, find};
 use crate::collective;
@@ -45,13 +45,7 @@ pub fn intercomm_create(local: Comm, leader: i32, peer: Comm, remote_leader: i32
 }
 
 /// With the leader's way to the other side.
-fn make(
-    own: &Arc<Communicator>,
-    leader: i32,
-    talk: &dyn Fn(&[u8], &mut [u8]) -> Result<()>,
-    remote: Arc<Group>,
-    is_low: bool,
-) -> Result<Comm> {
+fn make(own: &Arc<Communicator>, leader: i32, talk: &Talk<'_>, remote: Arc<Group>, is_low: bool) -> Result<Comm> {
     // A member of its own for the agreement, in which the leader is the first.
     let across = Across { local: own, leader, exchange: talk };
     let contexts = agree::contexts(own.context, 2, &across)?;

@@ -3,7 +3,7 @@
 
 use super::{Bytes, Kept, Matcher, Out, Work};
 use crate::envelope::Envelope;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::handle::{Comm, Request};
 use crate::matcher::Requests;
 use crate::status::Status;
@@ -61,10 +61,5 @@ impl Matcher {
             recv.data.put(0, bytes);
             self.requests.received(receive);
         }
-    }
-
-    /// What a send that cannot leave says.
-    pub fn fail_send(&mut self, send: u32, error: Error) {
-        self.requests.fail(send, error);
     }
 }

@@ -177,10 +177,6 @@ impl Requests {
         std::mem::replace(&mut self.places[index as usize], FREE)
     }
 
-    pub fn live(&self) -> usize {
-        self.places.len() - self.free.len()
-    }
-
     #[inline]
     pub fn recv(&mut self, index: u32) -> Option<&mut Recv> {
         match &mut self.places.get_mut(index as usize)?.work {

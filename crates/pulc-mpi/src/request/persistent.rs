@@ -4,7 +4,7 @@
 use crate::collective::{self, Program};
 use crate::error::{Class, Error, Result};
 use crate::handle::{Comm, Datatype, Request};
-use crate::matcher::{Matcher, Phase, Requests, Work, matcher};
+use crate::matcher::{Phase, Requests, Work, matcher};
 use crate::memory::Addr;
 use crate::p2p::{self, Mode};
 use crate::world;
@@ -99,11 +99,4 @@ pub fn startall(requests: &mut [Request]) -> Result<()> {
 #[cold]
 fn not_persistent(request: Request) -> Error {
     Error::new(Class::REQUEST, format!("{:#010x} is no persistent request", request.0))
-}
-
-impl Matcher {
-    /// Whether every request has come to its end; for warnings at the end of MPI.
-    pub fn live_requests(&self) -> usize {
-        self.requests.live()
-    }
 }

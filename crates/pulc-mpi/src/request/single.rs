@@ -4,7 +4,7 @@ use super::{Known, wait_blocking};
 use crate::collective;
 use crate::error::Result;
 use crate::handle::Request;
-use crate::matcher::{Bytes, Matcher, Phase, Work, matcher};
+use crate::matcher::{Matcher, Phase, Work, matcher};
 use crate::status::Status;
 use crate::world;
 use pulc_handler::{Hand, Process};
@@ -139,11 +139,4 @@ pub fn cancel(request: &mut Request) -> Result<()> {
 
 pub fn test_cancelled(status: &Status) -> Result<bool> {
     Ok(status.cancelled)
-}
-
-impl Bytes {
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.as_slice().len()
-    }
 }
