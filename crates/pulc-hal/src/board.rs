@@ -124,7 +124,7 @@ impl Slot<'_> {
 
     #[cold]
     fn wake(&self, bell: Option<BorrowedFd<'_>>) -> bool {
-        match self.doorbell().swap(AWAKE, Ordering::SeqCst) {
+        match doorbell::claim(self.doorbell()) {
             AWAKE => return false,
             IN_POLL => bell.into_iter().for_each(bell::ring),
             // Any other value was written by a broken job-mate; a futex wake for nobody does no harm.
@@ -138,8 +138,7 @@ impl Slot<'_> {
     /// Counts a message that the keeper has just written to the owner's socket, and wakes the owner if it sleeps on its
     /// doorbell (in poll it sees the socket). For the keeper.
     pub fn announce_broker_message(&self) {
-        // Release: pairs with the acquire of `broker_waiting`.
-        self.broker_word().fetch_add(1, Ordering::Release);
+        doorbell::count(self.broker_word());
         self.ring(None);
     }
 
@@ -147,8 +146,7 @@ impl Slot<'_> {
     /// it has read, and so needs no system call to know that nothing came.
     #[inline]
     pub fn broker_waiting(&self) -> u32 {
-        // Acquire: pairs with the release of `announce_broker_message`.
-        self.broker_word().load(Ordering::Acquire)
+        doorbell::counted(self.broker_word())
     }
 
     /// First step to sleep, for the owner: from now on others ring. After it, look at *everything* once more, then either

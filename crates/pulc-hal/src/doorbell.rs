@@ -22,3 +22,22 @@ pub fn sleeps(word: &impl Word) -> bool {
     fence(Ordering::SeqCst);
     word.load(Ordering::Relaxed) != AWAKE
 }
+
+/// The sender's second step, when [`sleeps`] said so: what the owner sleeps in, for the one sender that has to wake it; `AWAKE`
+/// for all others.
+pub fn claim(word: &impl Word) -> u32 {
+    word.swap(AWAKE, Ordering::SeqCst)
+}
+
+/// Counts something that was put where the owner finds it.
+pub fn count(word: &impl Word) {
+    // Release: pairs with the acquire of `counted`.
+    word.fetch_add(1, Ordering::Release);
+}
+
+/// How much was counted. Taken before looking, so that what comes later counts as not seen.
+#[inline]
+pub fn counted(word: &impl Word) -> u32 {
+    // Acquire: pairs with the release of `count`.
+    word.load(Ordering::Acquire)
+}

@@ -2,10 +2,10 @@
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p pulc-hal --lib --target-dir target/loom models`. Small on purpose: a
 //! ring of four cells, two threads.
 
-use crate::device::shm::model::{CellsIn, CellsOut, Consumer, Kind, Producer, header};
+use crate::device::shm::model::{CellsIn, CellsOut, Consumer, Credit, Kind, Producer, header};
 use crate::{bias, doorbell};
-use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
 const CELLS: u32 = 4;
@@ -155,5 +155,168 @@ fn the_owner_of_a_biased_lock_and_the_thread_that_revokes_it_are_never_inside_to
         let seen = value.with_mut(|value| unsafe { *value });
         let times = owner.join().expect("the owner ends");
         assert_eq!(seen, times, "the owner was inside after its right was revoked");
+    });
+}
+
+/// The kernel's futex: the word is looked at and the thread put to sleep in one step, as seen by those who wake.
+struct Futex {
+    queue: Mutex<()>,
+    woken: Condvar,
+}
+
+impl Futex {
+    fn wait(&self, word: &AtomicU32, expected: u32) {
+        let queue = self.queue.lock().expect("no model panics inside");
+        if word.load(Ordering::SeqCst) == expected {
+            drop(self.woken.wait(queue).expect("no model panics inside"));
+        }
+    }
+
+    fn wake(&self) {
+        let _queue = self.queue.lock().expect("no model panics inside");
+        self.woken.notify_one();
+    }
+}
+
+/// Everything one sleeper and its senders share.
+struct Bedroom {
+    word: AtomicU32,
+    futex: Futex,
+    messages: [AtomicU64; 2],
+}
+
+impl Bedroom {
+    fn new() -> Arc<Bedroom> {
+        let futex = Futex { queue: Mutex::new(()), woken: Condvar::new() };
+        Arc::new(Bedroom {
+            word: AtomicU32::new(doorbell::AWAKE),
+            futex,
+            messages: [AtomicU64::new(0), AtomicU64::new(0)],
+        })
+    }
+
+    /// As a sender does: the message, then the bell.
+    fn send(&self, which: usize) {
+        self.messages[which].store(1, Ordering::Release);
+        if doorbell::sleeps(&self.word) && doorbell::claim(&self.word) != doorbell::AWAKE {
+            self.futex.wake();
+        }
+    }
+
+    fn all_there(&self, count: usize) -> bool {
+        self.messages[..count].iter().all(|message| message.load(Ordering::Acquire) == 1)
+    }
+
+    /// As an owner does: says that it sleeps, looks once more, sleeps, is awake. A lost wake-up is a deadlock, which loom finds.
+    fn sleep_until(&self, count: usize) {
+        while !self.all_there(count) {
+            doorbell::announce_sleep(&self.word, 1);
+            if !self.all_there(count) {
+                self.futex.wait(&self.word, 1);
+            }
+            self.word.store(doorbell::AWAKE, Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn a_sleeper_on_a_futex_is_woken_by_its_sender_in_every_order() {
+    loom::model(|| {
+        let bedroom = Bedroom::new();
+        let out = bedroom.clone();
+        let sender = thread::spawn(move || out.send(0));
+        bedroom.sleep_until(1);
+        sender.join().expect("the sender ends");
+    });
+}
+
+#[test]
+fn of_two_senders_one_claims_the_sleeper_and_no_message_is_slept_over() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(|| {
+        let bedroom = Bedroom::new();
+        let senders = [0, 1].map(|which| {
+            let out = bedroom.clone();
+            thread::spawn(move || out.send(which))
+        });
+        bedroom.sleep_until(2);
+        senders.into_iter().for_each(|sender| sender.join().expect("the sender ends"));
+    });
+}
+
+#[test]
+fn no_message_of_the_keeper_is_taken_for_read_before_it_is() {
+    loom::model(|| {
+        let word = Arc::new(AtomicU32::new(0));
+        let socket = Arc::new(Mutex::new(0_u32));
+        let (keeper_word, keeper_socket) = (word.clone(), socket.clone());
+        let keeper = thread::spawn(move || {
+            for _ in 0..2 {
+                *keeper_socket.lock().expect("no model panics inside") += 1;
+                doorbell::count(&*keeper_word);
+            }
+        });
+        let (mut read, mut taken) = (0, 0);
+        let mut look = || {
+            let written = doorbell::counted(&*word);
+            if written != read {
+                taken += std::mem::take(&mut *socket.lock().expect("no model panics inside"));
+                read = written;
+            }
+            taken
+        };
+        look();
+        look();
+        keeper.join().expect("the keeper ends");
+        assert_eq!(look(), 2, "a message stays in the socket and nobody knows");
+    });
+}
+
+/// A slot of the pool, or memory of an arena: loom complains if its owner writes there while its reader reads.
+struct Slot(loom::cell::UnsafeCell<u64>);
+
+// SAFETY: what the model is about: loom checks that every access is ordered after the one before.
+unsafe impl Sync for Slot {}
+// SAFETY: as above.
+unsafe impl Send for Slot {}
+
+#[test]
+fn a_slot_is_written_again_only_after_its_reader_has_given_it_back() {
+    loom::model(|| {
+        let (cells, slot) = (Arc::new(Cells::new()), Arc::new(Slot(loom::cell::UnsafeCell::new(0))));
+        let credit = Arc::new(AtomicU64::new(0));
+        let (out, out_slot, out_credit) = (cells.clone(), slot.clone(), credit.clone());
+        let producer = thread::spawn(move || {
+            let (mut producer, mut credited) = (Producer::default(), 0);
+            for turn in 1..=2_u32 {
+                // One slot: it must be back before it is lent again.
+                while turn - 1 > credited {
+                    let back = Credit::of_word(out_credit.load(Ordering::Acquire));
+                    producer.credit(back.cells).expect("an honest consumer");
+                    credited = back.references;
+                    thread::yield_now();
+                }
+                // SAFETY: loom itself checks that nobody else is there.
+                out_slot.0.with_mut(|slot| unsafe { *slot = turn.into() });
+                producer.push(&*out, header(Kind::Pool, 16), [&[turn as u8; 16][..]]);
+            }
+        });
+        let (mut consumer, mut taken) = (Consumer::default(), 0);
+        let mut buffer = [0; 64];
+        while taken < 2 {
+            match consumer.pop(&*cells, &mut buffer).expect("an honest producer") {
+                None => thread::yield_now(),
+                Some(_) => {
+                    taken += 1;
+                    // SAFETY: as above.
+                    let seen = slot.0.with(|slot| unsafe { *slot });
+                    assert_eq!((seen, u32::from(buffer[0])), (u64::from(taken), taken));
+                    let back = Credit { cells: consumer.consumed(), references: taken };
+                    credit.store(back.word(), Ordering::Release);
+                }
+            }
+        }
+        producer.join().expect("the producer ends");
     });
 }

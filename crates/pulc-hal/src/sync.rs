@@ -55,6 +55,8 @@ pub fn prepare_barrier_of_all_threads() -> bool {
 pub trait Word {
     fn load(&self, order: Ordering) -> u32;
     fn store(&self, value: u32, order: Ordering);
+    fn swap(&self, value: u32, order: Ordering) -> u32;
+    fn fetch_add(&self, value: u32, order: Ordering) -> u32;
 }
 
 impl Word for std::sync::atomic::AtomicU32 {
@@ -67,6 +69,14 @@ impl Word for std::sync::atomic::AtomicU32 {
     fn store(&self, value: u32, order: Ordering) {
         self.store(value, order);
     }
+
+    fn swap(&self, value: u32, order: Ordering) -> u32 {
+        self.swap(value, order)
+    }
+
+    fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
+        self.fetch_add(value, order)
+    }
 }
 
 #[cfg(loom)]
@@ -77,5 +87,13 @@ impl Word for loom::sync::atomic::AtomicU32 {
 
     fn store(&self, value: u32, order: Ordering) {
         self.store(value, order);
+    }
+
+    fn swap(&self, value: u32, order: Ordering) -> u32 {
+        self.swap(value, order)
+    }
+
+    fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
+        self.fetch_add(value, order)
     }
 }

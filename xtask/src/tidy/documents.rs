@@ -18,6 +18,12 @@ const ROOT_PAPERS: &[&str] = &[
 /// The table whose last column names tests.
 const BAD_INPUT: &str = "docs/bad-input.md";
 
+/// The table of what is shared without a lock.
+const LOCK_FREE: &str = "docs/lock-free.md";
+/// The crates whose rooms it lists, and what makes a room one of its.
+const LOCK_FREE_IN: &[&str] = &["crates/pulc-hal/src/", "crates/pulc-handler/src/", "crates/pulc/src/"];
+const ORDERING: &[&str] = &["Ordering::Acquire", "Ordering::Release", "Ordering::AcqRel", "Ordering::SeqCst"];
+
 const HEADINGS: &[&str] = &["Door", "Rooms", "Invariants", "Neighbours"];
 
 pub fn check(root: &Path, files: &[File]) -> Vec<Finding> {
@@ -48,7 +54,27 @@ pub fn check(root: &Path, files: &[File]) -> Vec<Finding> {
         }
     }
     findings.extend(missing_tests(files));
+    findings.extend(unlisted_atomics(files));
     findings
+}
+
+/// Rooms in which an atomic orders something and that no row of the table names.
+fn unlisted_atomics(files: &[File]) -> Vec<Finding> {
+    let Some(table) = files.iter().find(|file| file.path == Path::new(LOCK_FREE)) else { return Vec::new() };
+    let is_test = |path: &str| ["test", "models.rs", "hostile"].iter().any(|word| path.contains(word));
+    let orders = |file: &&File| {
+        let own = file.text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+        ORDERING.iter().any(|word| own.contains(word))
+    };
+    let rooms = files.iter().filter(|file| file.is("rs")).filter_map(|file| {
+        let path = file.path.to_str()?;
+        let room = LOCK_FREE_IN.iter().find_map(|crate_| path.strip_prefix(crate_))?;
+        (!is_test(path)).then_some((file, room))
+    });
+    let unlisted = rooms.filter(|(file, room)| orders(file) && !table.text.contains(room));
+    let text =
+        format!("orders something by an atomic and stands in no row of {LOCK_FREE}; say there what must hold and why");
+    unlisted.map(|(file, _)| Finding::new(&file.path, 0, text.clone())).collect()
 }
 
 /// Tests named in the table that nobody has written.
@@ -147,6 +173,21 @@ mod tests {
         let table = "| input | said | tests |\n| --- | --- | --- |\n| a | `b` | `here`, `gone` |\n";
         let files = [file(BAD_INPUT, table), file("a.rs", "fn here() {}\nfn gone_too() {}\n")];
         assert_eq!(findings(&files), ["docs/bad-input.md:3: names the test gone, which does not exist"]);
+    }
+
+    #[test]
+    fn rooms_with_atomics_that_the_table_does_not_name_are_found() {
+        let atomic = "//! Room.\nfn f() { A.load(Ordering::Acquire); }\n";
+        let files = [
+            file(LOCK_FREE, "| bell | `os/bell.rs` | holds | why |\n"),
+            file("crates/pulc-hal/src/os/bell.rs", atomic),
+            file("crates/pulc-hal/src/os/new.rs", atomic),
+            file("crates/pulc-hal/src/os/counter.rs", "//! Room.\nfn f() { A.load(Ordering::Relaxed); }\n"),
+            file("crates/pulc-hal/src/os/tests.rs", atomic),
+        ];
+        let found = findings(&files);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("crates/pulc-hal/src/os/new.rs: orders something"), "{found:?}");
     }
 
     #[test]

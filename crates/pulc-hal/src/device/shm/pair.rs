@@ -10,7 +10,7 @@ use super::layout::{
     CELLS, CELLS_AT, CREDIT_AT, CREDIT_BATCH, HEAD_MAX, Header, Kind, LINE, REFERENCE_BYTES, Reference,
 };
 use super::pool::Pool;
-use super::ring::{CellsIn, CellsOut, Consumer, Producer, header};
+use super::ring::{CellsIn, CellsOut, Consumer, Credit, Producer, header};
 use super::stores::Chooser;
 use crate::board::Board;
 use crate::device::{Frame, Peer, SendError, SharedFrame, Sink};
@@ -238,8 +238,7 @@ impl Pair {
         let Some(incoming) = &self.incoming else { return Ok(()) };
         // Acquire: pairs with the release of `publish_credit` on the other side; the peer's reads of what it gives back
         // come before our writing there again.
-        let credit = incoming.channel.load_u64(CREDIT_AT, Ordering::Acquire);
-        let (cells, references) = (credit as u32, (credit >> 32) as u32);
+        let Credit { cells, references } = Credit::of_word(incoming.channel.load_u64(CREDIT_AT, Ordering::Acquire));
         let returned = references.wrapping_sub(self.references_credited) as usize;
         let checked = match self.producer.credit(cells) {
             Ok(()) if returned > self.lent.len() => Err("credit for references that were never sent"),
@@ -327,7 +326,7 @@ impl Pair {
 
     #[inline(never)]
     fn publish_credit(&mut self, board: &Board) {
-        self.published = u64::from(self.consumer.consumed()) | u64::from(self.references_consumed) << 32;
+        self.published = Credit { cells: self.consumer.consumed(), references: self.references_consumed }.word();
         // Release: pairs with the acquire of `take_credit` on the other side.
         self.channel.u64_at(CREDIT_AT).store(self.published, Ordering::Release);
         self.ring(board);

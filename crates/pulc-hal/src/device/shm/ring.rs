@@ -32,6 +32,25 @@ pub trait CellsIn {
     fn drain(&self, cell: u32, to: &mut [u8]);
 }
 
+/// What the consumer gives back, in one word: cells and references, each as many as ever (wrapping).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Credit {
+    pub cells: u32,
+    pub references: u32,
+}
+
+impl Credit {
+    #[inline(always)]
+    pub fn word(self) -> u64 {
+        u64::from(self.cells) | u64::from(self.references) << 32
+    }
+
+    #[inline(always)]
+    pub fn of_word(word: u64) -> Credit {
+        Credit { cells: word as u32, references: (word >> 32) as u32 }
+    }
+}
+
 /// Where the producer is.
 #[derive(Default)]
 pub struct Producer {
