@@ -87,6 +87,12 @@ impl Communicator {
         self.group.size()
     }
 
+    /// Whether ranks are those in the job.
+    #[inline(always)]
+    pub fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+
     /// Those that messages go to and come from.
     #[inline]
     pub fn peers(&self) -> &Arc<Group> {

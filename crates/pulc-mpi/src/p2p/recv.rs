@@ -20,7 +20,7 @@ pub fn recv(buf: Addr, count: i64, datatype: Datatype, source: i32, tag: i32, co
     let mut guard = process.lock();
     let table = matcher(&mut guard.engine);
     let found = table.comm(comm)?;
-    let context = found.context;
+    let (context, is_whole) = (found.context, found.is_whole());
     let Some(pattern) = found.pattern(source, tag)? else { return Ok(Status::NOBODY) };
     if let Data::Flat { at, len } = data
         && table.lane(context).queue.find(pattern).is_none()
@@ -28,7 +28,7 @@ pub fn recv(buf: Addr, count: i64, datatype: Datatype, source: i32, tag: i32, co
         let mut hand = Hand::wanting(Want { lane: context.into(), pattern }, at.bytes_mut(len));
         process.poll_shortly(&mut guard, &mut hand);
         if let Some((src, tag, len)) = hand.landed {
-            let source = matcher(&mut guard.engine).comm(comm)?.source_of(src);
+            let source = if is_whole { src.0 as i32 } else { matcher(&mut guard.engine).comm(comm)?.source_of(src) };
             return Ok(Status { source, tag: tag as u32 as i32, error: 0, bytes: len as u64, cancelled: false });
         }
     }

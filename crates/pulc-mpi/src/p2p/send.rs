@@ -30,8 +30,8 @@ pub fn send(buf: Addr, count: i64, datatype: Datatype, dest: i32, tag: i32, comm
     let data = Data::new(buf, count, datatype)?;
     let mut guard = process.lock();
     let engine = &mut guard.engine;
-    let Some((dst, envelope)) = address(engine, dest, tag, comm)? else { return Ok(()) };
-    if try_at_once(process, engine, dst, envelope, &data)? {
+    let Some(Address { dst, envelope, may_pass }) = address(engine, dest, tag, comm)? else { return Ok(()) };
+    if may_pass && try_at_once(process, engine, dst, envelope, &data)? {
         return Ok(());
     }
     finish(process, guard, dst, envelope, data, Mode::Standard, comm)
@@ -47,7 +47,7 @@ pub fn ssend(buf: Addr, count: i64, datatype: Datatype, dest: i32, tag: i32, com
     let process = world::process()?;
     let data = Data::new(buf, count, datatype)?;
     let mut guard = process.lock();
-    let Some((dst, envelope)) = address(&mut guard.engine, dest, tag, comm)? else { return Ok(()) };
+    let Some(Address { dst, envelope, .. }) = address(&mut guard.engine, dest, tag, comm)? else { return Ok(()) };
     finish(process, guard, dst, envelope, data, Mode::Synchronous, comm)
 }
 
@@ -95,8 +95,8 @@ pub(crate) fn begin_locked(
 ) -> Result<Request> {
     let data = Data::new(buf, count, datatype)?;
     let engine = &mut guard.engine;
-    let Some((dst, envelope)) = address(engine, dest, tag, comm)? else { return Ok(Request::SENT) };
-    if mode == Mode::Standard && try_at_once(process, engine, dst, envelope, &data)? {
+    let Some(Address { dst, envelope, may_pass }) = address(engine, dest, tag, comm)? else { return Ok(Request::SENT) };
+    if may_pass && mode == Mode::Standard && try_at_once(process, engine, dst, envelope, &data)? {
         return Ok(Request::SENT);
     }
     put_out(process, guard, dst, envelope, data, mode, comm)
@@ -119,26 +119,36 @@ pub(crate) fn begin_to(
     mode: Mode,
     comm: Comm,
 ) -> Result<Request> {
-    if try_at_once(process, &mut guard.engine, dst, envelope, &data)? {
+    if matcher(&mut guard.engine).may_pass() && try_at_once(process, &mut guard.engine, dst, envelope, &data)? {
         return Ok(Request::SENT);
     }
     put_out(process, guard, dst, envelope, data, mode, comm)
 }
 
+struct Address {
+    dst: Rank,
+    envelope: Envelope,
+    /// No earlier message waits that it might overtake.
+    may_pass: bool,
+}
+
 /// Where a message goes and what it says in front; `None`: nowhere.
 #[inline(always)]
-fn address(engine: &mut Engine, dest: i32, tag: i32, comm: Comm) -> Result<Option<(Rank, Envelope)>> {
-    let comm = matcher(engine).comm(comm)?;
+fn address(engine: &mut Engine, dest: i32, tag: i32, comm: Comm) -> Result<Option<Address>> {
+    let table = matcher(engine);
+    let may_pass = table.may_pass();
+    let comm = table.comm(comm)?;
     if tag < 0 {
         return Err(bad_tag(tag));
     }
-    Ok(comm.destination(dest)?.map(|dst| (dst, Envelope { context: comm.context, tag })))
+    let envelope = Envelope { context: comm.context, tag };
+    Ok(comm.destination(dest)?.map(|dst| Address { dst, envelope, may_pass }))
 }
 
 /// The way of most messages: one frame, now.
 #[inline(always)]
 fn try_at_once(process: &Process, engine: &mut Engine, dst: Rank, envelope: Envelope, data: &Data) -> Result<bool> {
-    if dst == process.rank() || !matcher(engine).may_pass() {
+    if dst == process.rank() {
         return Ok(false);
     }
     let Some(body) = data.as_flat() else { return Ok(false) };

@@ -1,0 +1,86 @@
+//! MPI between processes: this binary starts copies of itself as ranks of a job, with the small keeper that the ports' tests have.
+//! Each test names a scene, and `as_a_rank` plays it in the copies.
+
+mod collectives;
+mod communicators;
+#[path = "../../../pulc/tests/ranks/keeper.rs"]
+mod keeper;
+mod messages;
+mod values;
+
+use keeper::{Job, Keeper};
+use pulc_mpi::call;
+
+/// Not a test: where the copies begin. Does nothing when no scene is named.
+#[test]
+fn as_a_rank() {
+    let Ok(scene) = std::env::var("PULC_TEST_SCENE") else { return };
+    call::init().unwrap();
+    match scene.as_str() {
+        "bereft" => return messages::bereft(),
+        "messages" => messages::play(),
+        "order" => messages::order(),
+        "collectives" => collectives::play(),
+        "between_sides" => communicators::between_sides(),
+        "communicators" => communicators::play(),
+        other => panic!("no scene {other}"),
+    }
+    call::finalize().unwrap();
+}
+
+#[test]
+fn messages_of_every_size_arrive_and_long_ones_pass_each_other() {
+    Job::on_one_node("messages", 1).succeeds();
+    Job::on_one_node("messages", 2).succeeds();
+    Job::on_one_node("messages", 5).succeeds();
+}
+
+#[test]
+fn messages_that_all_wait_for_their_receivers_arrive_as_well() {
+    Job::on_one_node("messages", 3).with("PULC_EAGER_MAX_BYTES", "0").succeeds();
+}
+
+#[test]
+fn a_receive_from_a_rank_that_is_killed_fails() {
+    let keeper = Keeper::start(Job::on_one_node("bereft", 2));
+    keeper.hear(1);
+    keeper.kill(1);
+    assert!(keeper.wait()[0].success());
+}
+
+#[test]
+fn messages_of_every_size_arrive_between_nodes() {
+    Job::on_nodes("messages", &[2, 1]).succeeds();
+}
+
+#[test]
+fn messages_match_in_the_order_sent_whatever_their_sizes() {
+    Job::on_one_node("order", 2).succeeds();
+    Job::on_nodes("order", &[1, 1]).succeeds();
+}
+
+#[test]
+fn every_collective_gives_what_the_standard_says_in_all_three_forms() {
+    for ranks in [1, 2, 3, 4, 7] {
+        Job::on_one_node("collectives", ranks).succeeds();
+    }
+}
+
+#[test]
+fn collectives_work_between_nodes() {
+    Job::on_nodes("collectives", &[2, 1]).succeeds();
+}
+
+#[test]
+fn communicators_are_made_split_and_freed() {
+    for ranks in [1, 3, 4] {
+        Job::on_one_node("communicators", ranks).succeeds();
+    }
+}
+
+#[test]
+fn two_sides_talk_through_an_intercommunicator_and_are_merged() {
+    for ranks in [2, 3, 5] {
+        Job::on_one_node("between_sides", ranks).succeeds();
+    }
+}
