@@ -26,4 +26,5 @@ mod request;
 mod session;
 pub mod status;
 pub mod table;
+pub mod topology;
 mod world;

@@ -121,18 +121,24 @@ pub fn index_of(handle: i32) -> Option<usize> {
             Some(&place) if place != NOWHERE && BASICS[place as usize].mpich == handle => Some(place as usize),
             _ => None,
         },
-        GAPPED => (handle - GAPPED < PAIRS_WITH_GAPS).then(|| FIRST_PAIR + (handle - GAPPED) as usize),
+        LIKE_MADE => (handle - LIKE_MADE < PAIRS_LIKE_MADE).then(|| FIRST_PAIR + (handle - LIKE_MADE) as usize),
         _ => None,
     }
 }
 
-/// Bytes of an element whose bytes follow each other, from the bits of its handle; none for pairs with gaps and derived types.
+/// Bytes of an element whose bytes follow each other, from the bits of its handle; none for the pairs that look like types of the
+/// program, and for these.
 #[inline(always)]
 pub fn contiguous_size(handle: i32) -> Option<u64> {
     let handle = handle as u32;
     let place = PLACES[handle as usize & 0xff];
     let known = handle & 0xffff_0000 == DENSE && place != NOWHERE && BASICS[place as usize].mpich == handle;
     known.then_some(u64::from(handle >> 8 & 0xff))
+}
+
+/// The types whose handles look like those of types that the program made, in the order of their handles.
+pub(crate) fn like_made() -> &'static [Basic] {
+    &BASICS[FIRST_PAIR..][..PAIRS_LIKE_MADE as usize]
 }
 
 /// The type with this name.
@@ -143,15 +149,15 @@ pub fn named(name: &str) -> &'static Basic {
     BASICS.iter().find(|basic| basic.name == name).expect("the name of a predefined type")
 }
 
-/// High half of the handles of types without a gap: the low half is size, then number.
+/// High half of the other handles: the low half is size, then number.
 const DENSE: u32 = 0x4c00_0000;
-/// High half of the handles of pairs with a gap.
-const GAPPED: u32 = 0x8c00_0000;
-const PAIRS_WITH_GAPS: u32 = 5;
+/// High half of the handles of the pairs that look like types of the program.
+const LIKE_MADE: u32 = 0x8c00_0000;
+const PAIRS_LIKE_MADE: u32 = 5;
 const FIRST_PAIR: usize = 0;
 const NOWHERE: u8 = u8::MAX;
 
-/// From the low byte of a handle of a type without a gap to its row.
+/// From the low byte of such a handle to its row.
 static PLACES: [u8; 256] = places();
 
 const fn places() -> [u8; 256] {
@@ -174,7 +180,7 @@ use Form::{Character, Complex, Floating, Integer, Logical, Pair};
 use Language::{Both, C, Fortran};
 use Number::*;
 
-/// All of them. The pairs with gaps come first, in the order of their handles.
+/// All of them. The pairs whose handles look like those of the program's types come first, in the order of their handles.
 pub static BASICS: [Basic; 74] = [
     row("MPI_FLOAT_INT", 0x8c00_0000, 0x228, Pair(F32, I32), C, 8),
     row("MPI_DOUBLE_INT", 0x8c00_0001, 0x229, Pair(F64, I32), C, 12),

@@ -65,8 +65,7 @@ impl Visit for Packer {
     fn strided(&mut self, at: i64, count: u64, len: u64, stride: i64) {
         // SAFETY: as in `run`, for each of `count` runs.
         unsafe {
-            let from = self.base.wrapping_offset(at as isize);
-            copy_blocks(from, stride as isize, self.out, len as isize, len as usize, count as usize);
+            gather(self.base.wrapping_offset(at as isize), stride as isize, self.out, len as usize, count as usize);
             self.out = self.out.add((len * count) as usize);
         }
     }
@@ -106,8 +105,7 @@ impl Visit for Unpacker {
     fn strided(&mut self, at: i64, count: u64, len: u64, stride: i64) {
         // SAFETY: as in `Packer::strided`, the other way round.
         unsafe {
-            let to = self.base.wrapping_offset(at as isize);
-            copy_blocks(self.input, len as isize, to, stride as isize, len as usize, count as usize);
+            scatter(self.input, self.base.wrapping_offset(at as isize), stride as isize, len as usize, count as usize);
             self.input = self.input.add((len * count) as usize);
         }
     }
@@ -182,23 +180,61 @@ unsafe fn moves<const N: usize>(from: *const u8, to: *mut u8) {
     unsafe { to.cast::<[u8; N]>().write(from.cast::<[u8; N]>().read()) }
 }
 
+/// Blocks that are copied in one turn of the loops below.
+const TURN: usize = 4;
+
+/// Blocks of `len` bytes, `stride` apart, one after the other to `to`.
+///
 /// # Safety
 /// As [`copy_run`] for each of `count` blocks.
 #[inline]
-unsafe fn copy_blocks(from: *const u8, from_step: isize, to: *mut u8, to_step: isize, len: usize, count: usize) {
+unsafe fn gather(from: *const u8, stride: isize, to: *mut u8, len: usize, count: usize) {
     let (mut from, mut to) = (from, to);
     by_length!(len, copy => {
-        for _ in 0..count {
+        for _ in 0..count / TURN {
+            for index in 0..TURN {
+                // SAFETY: as the caller promises.
+                unsafe { copy.one(from.wrapping_offset(index as isize * stride), to.add(index * copy.len())) }
+            }
+            from = from.wrapping_offset(TURN as isize * stride);
+            // SAFETY: so many bytes were written.
+            to = unsafe { to.add(TURN * copy.len()) };
+        }
+        for index in 0..count % TURN {
             // SAFETY: as the caller promises.
-            unsafe { copy.one(from, to) }
-            from = from.wrapping_offset(from_step);
-            to = to.wrapping_offset(to_step);
+            unsafe { copy.one(from.wrapping_offset(index as isize * stride), to.add(index * copy.len())) }
+        }
+    });
+}
+
+/// The other way round: from one block after the other to places `stride` apart.
+///
+/// # Safety
+/// As [`copy_run`] for each of `count` blocks.
+#[inline]
+unsafe fn scatter(from: *const u8, to: *mut u8, stride: isize, len: usize, count: usize) {
+    let (mut from, mut to) = (from, to);
+    by_length!(len, copy => {
+        for _ in 0..count / TURN {
+            for index in 0..TURN {
+                // SAFETY: as the caller promises.
+                unsafe { copy.one(from.add(index * copy.len()), to.wrapping_offset(index as isize * stride)) }
+            }
+            // SAFETY: so many bytes were read.
+            from = unsafe { from.add(TURN * copy.len()) };
+            to = to.wrapping_offset(TURN as isize * stride);
+        }
+        for index in 0..count % TURN {
+            // SAFETY: as the caller promises.
+            unsafe { copy.one(from.add(index * copy.len()), to.wrapping_offset(index as isize * stride)) }
         }
     });
 }
 
 /// A way to copy one block.
 trait CopyOne: Copy {
+    fn len(self) -> usize;
+
     /// # Safety
     /// As [`copy_run`] for the length that this way is for.
     unsafe fn one(self, from: *const u8, to: *mut u8);
@@ -208,6 +244,11 @@ trait CopyOne: Copy {
 struct Fixed<const N: usize>;
 
 impl<const N: usize> CopyOne for Fixed<N> {
+    #[inline(always)]
+    fn len(self) -> usize {
+        N
+    }
+
     #[inline(always)]
     unsafe fn one(self, from: *const u8, to: *mut u8) {
         // SAFETY: as the caller promises.
@@ -220,6 +261,11 @@ struct Short(usize);
 
 impl CopyOne for Short {
     #[inline(always)]
+    fn len(self) -> usize {
+        self.0
+    }
+
+    #[inline(always)]
     unsafe fn one(self, from: *const u8, to: *mut u8) {
         // SAFETY: as the caller promises; made for lengths up to the limit only.
         unsafe { copy_short(from, to, self.0) }
@@ -230,6 +276,11 @@ impl CopyOne for Short {
 struct Long(usize);
 
 impl CopyOne for Long {
+    #[inline(always)]
+    fn len(self) -> usize {
+        self.0
+    }
+
     #[inline(always)]
     unsafe fn one(self, from: *const u8, to: *mut u8) {
         // SAFETY: as the caller promises.

@@ -76,6 +76,7 @@ impl Wide {
     const NAN: Wide = Wide { is_negative: false, magnitude: Nan };
 
     /// From the bits of a number in memory.
+    #[inline(always)]
     pub fn decode(bits: u128, format: &Format) -> Wide {
         let stored = format.stored();
         let field = (bits >> stored) as u32 & format.exponent_mask();
@@ -96,6 +97,7 @@ impl Wide {
     }
 
     /// The bits of the nearest number of the format; of two equally near ones that with an even significand.
+    #[inline(always)]
     pub fn encode(self, format: &Format) -> u128 {
         let stored = format.stored();
         let mask = u128::from(format.exponent_mask());
@@ -116,6 +118,7 @@ impl Wide {
     }
 
     /// Rounded to the format: what an operation of that format gives.
+    #[inline(always)]
     pub fn rounded(self, format: &Format) -> Wide {
         let Finite { exponent, fraction } = self.magnitude else { return self };
         // Below the smallest normal number there are fewer bits.
@@ -143,6 +146,7 @@ impl Wide {
     }
 
     /// The sum, not rounded.
+    #[inline(always)]
     pub fn plus(self, other: Wide) -> Wide {
         let (big, small) = if self.is_below_in_size(other) { (other, self) } else { (self, other) };
         let magnitude = match (big.magnitude, small.magnitude) {
@@ -168,6 +172,7 @@ impl Wide {
     }
 
     /// The product, not rounded.
+    #[inline(always)]
     pub fn times(self, other: Wide) -> Wide {
         let is_negative = self.is_negative != other.is_negative;
         let magnitude = match (self.magnitude, other.magnitude) {
@@ -184,6 +189,7 @@ impl Wide {
     }
 
     /// Whether it is smaller; false if one is no number.
+    #[inline(always)]
     pub fn is_less(self, other: Wide) -> bool {
         match (self.magnitude, other.magnitude) {
             (Nan, _) | (_, Nan) | (Zero, Zero) => false,
@@ -211,6 +217,7 @@ impl Wide {
 }
 
 /// `significand * 2^(exponent - (precision - 1))`.
+#[inline(always)]
 fn normal(exponent: i32, significand: u128, precision: u32) -> Magnitude {
     if significand == 0 {
         return Zero;
@@ -221,6 +228,7 @@ fn normal(exponent: i32, significand: u128, precision: u32) -> Magnitude {
 }
 
 /// A fraction that may have grown by one bit.
+#[inline(always)]
 fn carried(exponent: i32, fraction: u128) -> Magnitude {
     if fraction >> (TOP + 1) == 1 {
         Finite { exponent: exponent + 1, fraction: fraction >> 1 | fraction & 1 }
@@ -230,6 +238,7 @@ fn carried(exponent: i32, fraction: u128) -> Magnitude {
 }
 
 /// Shifts right; what falls out stays visible in the lowest bit.
+#[inline(always)]
 fn shifted(fraction: u128, by: u32) -> u128 {
     match by {
         0 => fraction,
@@ -239,6 +248,7 @@ fn shifted(fraction: u128, by: u32) -> u128 {
 }
 
 /// High and low half of a product.
+#[inline(always)]
 fn product(x: u128, y: u128) -> (u128, u128) {
     const MASK: u128 = u64::MAX as u128;
     let (x1, x0, y1, y0) = (x >> 64, x & MASK, y >> 64, y & MASK);
