@@ -14,6 +14,7 @@ pub use crate::datatype::calls::{
 pub use crate::datatype::packing::{pack, pack_external, pack_external_size, pack_size, unpack, unpack_external};
 pub use crate::environment::*;
 pub use crate::errors::{comm_call_errhandler, errhandler_free};
+pub use crate::group::calls::*;
 pub use crate::info::*;
 pub use crate::op::calls::*;
 pub use crate::p2p::*;

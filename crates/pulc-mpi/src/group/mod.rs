@@ -2,6 +2,9 @@
 //! groups are, cost an addition. Pure data; never communicates.
 //! Source: MPI-5.0, 7.2 and 7.3.
 
+mod algebra;
+pub mod calls;
+
 use crate::error::{Class, Error, Result};
 use crate::handle::{Group as Handle, Kind};
 use crate::table::Table;
@@ -18,6 +21,11 @@ pub fn get(group: Handle) -> Result<Arc<Group>> {
 /// A handle for a group; the empty one has its own.
 pub fn insert_arc(group: Arc<Group>) -> Handle {
     if group.size() == 0 { Handle::EMPTY } else { Handle(GROUPS.insert_arc(group)) }
+}
+
+/// Takes a handle's group away; those who still use it keep it.
+fn remove(group: Handle) -> Option<Arc<Group>> {
+    GROUPS.remove(group.0)
 }
 
 /// An ordered set of processes.
