@@ -32,6 +32,8 @@ pub trait Abi: Sized + 'static {
 
     /// What `MPI_Abi_get_version` says.
     const ABI_VERSION: (c_int, c_int);
+    /// `MPI_ERR_LASTCODE`
+    const LAST_CODE: c_int;
 
     /// The neutral value of a constant of this interface; numbers that are no constants stay.
     fn constant_in(set: Set, value: c_int) -> c_int;
@@ -47,6 +49,8 @@ pub trait Abi: Sized + 'static {
     /// Whether the caller wants no status.
     fn ignores(status: *const Self::Status) -> bool;
     fn status_in(status: &Self::Status) -> Status;
+    /// A status of this interface.
+    fn new_status(from: &Status) -> Self::Status;
     /// Fills in `status` except for its error.
     fn fill_status(status: &mut Self::Status, from: &Status);
     fn set_error(status: &mut Self::Status, class: c_int);

@@ -15,7 +15,7 @@ mod maps {
 }
 
 /// Bodies made from `abi/mpi/functions.txt`.
-#[allow(unused_imports, unused_unsafe, clippy::too_many_arguments, clippy::unit_arg)]
+#[allow(unused_variables, unused_unsafe, clippy::too_many_arguments, clippy::unit_arg)]
 mod made {
     use crate::abi::{Abi, Handle};
     use crate::convert::*;

@@ -90,6 +90,7 @@ impl Abi for Mpich {
     type Status = MpichStatus;
 
     const ABI_VERSION: (c_int, c_int) = (-1, -1);
+    const LAST_CODE: c_int = 0x3fff_ffff;
 
     #[inline(always)]
     fn constant_in(_: Set, value: c_int) -> c_int {
@@ -131,6 +132,13 @@ impl Abi for Mpich {
             bytes: high << 32 | u64::from(status.count_lo as u32),
             cancelled: status.count_hi_and_cancelled & 1 != 0,
         }
+    }
+
+    fn new_status(from: &Status) -> MpichStatus {
+        let mut status = MpichStatus::default();
+        Self::fill_status(&mut status, from);
+        Self::set_error(&mut status, Self::constant_out(Set::ErrorClass, from.error));
+        status
     }
 
     #[inline]

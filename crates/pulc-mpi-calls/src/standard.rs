@@ -87,7 +87,7 @@ pointers! {
 }
 
 /// `MPI_Status`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub struct StandardStatus {
     source: c_int,
@@ -116,6 +116,7 @@ impl Abi for Standard {
     type Status = StandardStatus;
 
     const ABI_VERSION: (c_int, c_int) = (1, 0);
+    const LAST_CODE: c_int = 0x3fff;
 
     #[inline]
     fn constant_in(set: Set, value: c_int) -> c_int {
@@ -166,6 +167,13 @@ impl Abi for Standard {
             bytes: u64::from(status.bytes_high as u32) << 32 | u64::from(status.bytes_low as u32),
             cancelled: status.cancelled != 0,
         }
+    }
+
+    fn new_status(from: &Status) -> StandardStatus {
+        let mut status = StandardStatus::default();
+        Self::fill_status(&mut status, from);
+        Self::set_error(&mut status, Self::constant_out(Set::ErrorClass, from.error));
+        status
     }
 
     #[inline]

@@ -108,7 +108,13 @@ fn auto(text: &mut String, function: &Function) {
     );
     let _ = writeln!(text, "    guard::run::<A>({:?}, on, || unsafe {{", function.name);
     text.push_str(&parts.before);
-    let call = format!("call::{}({})?", function.body_name(), parts.inputs.join(", "));
+    let mut call = format!("call::{}({})?", function.body_name(), parts.inputs.join(", "));
+    if !parts.written_back.is_empty() {
+        // A request whose operation failed is gone all the same.
+        let _ = writeln!(text, "        let outcome = {};", call.trim_end_matches('?'));
+        text.push_str(&parts.written_back);
+        call = "outcome?".into();
+    }
     let results = parts.results.join(", ");
     match (parts.results.len(), flagged) {
         (0, _) => {
@@ -136,6 +142,8 @@ struct Parts {
     before: String,
     inputs: Vec<String>,
     results: Vec<String>,
+    /// Values that were read and may have been changed, also by a call that fails.
+    written_back: String,
     after: String,
 }
 
@@ -187,7 +195,7 @@ fn convert(parts: &mut Parts, function: &Function, argument: &Argument, flagged:
         Shape::InOut => {
             let (inward, outward) = in_out(argument);
             let _ = writeln!(parts.before, "        let mut {name}_value = {inward};");
-            let _ = writeln!(parts.after, "        {outward}");
+            let _ = writeln!(parts.written_back, "        {outward}");
             format!("&mut {name}_value")
         }
         Shape::Array { length, triple, in_out } => {
@@ -280,7 +288,7 @@ fn length_of(function: &Function, length: &str) -> String {
     match length {
         "peers" => "lengths::peers(comm.inward())?".into(),
         "sends" => "lengths::sends::<A>(comm.inward(), sendbuf)?".into(),
-        "root" => "lengths::at_root(comm.inward(), A::constant_in(Set::Rank, root))?".into(),
+        "at_root" => "lengths::at_root(comm.inward(), A::constant_in(Set::Rank, root))?".into(),
         "members" => "lengths::members(comm.inward())?".into(),
         "incoming" => "lengths::incoming(comm.inward())?".into(),
         "outgoing" => "lengths::outgoing(comm.inward())?".into(),

@@ -2,10 +2,12 @@
 //! function behind `MPI_DUP_FN`. The doors' own functions are made from the table; these have no place there.
 
 use pulc_mpi_calls::guard::{self, On};
-use pulc_mpi_calls::{Abi, Mpich};
+use pulc_mpi_calls::{self as calls, Abi, Handle, Mpich};
 use std::ffi::{c_int, c_void};
 
 type Comm = <Mpich as Abi>::Comm;
+type Datatype = <Mpich as Abi>::Datatype;
+type Win = <Mpich as Abi>::Win;
 
 /// `MPI_DUP_FN`: an attribute is copied as it is.
 ///
@@ -28,36 +30,77 @@ pub unsafe extern "C" fn MPIR_Dup_fn(
     guard::SUCCESS
 }
 
-macro_rules! attributes {
-    ($($get:ident, $set:ident;)*) => {$(
-        /// Attributes with Fortran's view of their values.
-        ///
-        /// # Safety
-        /// As the MPI function of that name.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $get(
-            _object: c_int,
-            _keyval: c_int,
-            _value: *mut c_void,
-            _flag: *mut c_int,
-            _kind: c_int,
-        ) -> c_int {
-            guard::unsupported::<Mpich>(stringify!($get), On::None)
-        }
-
-        /// # Safety
-        /// As the MPI function of that name.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $set(_object: c_int, _keyval: c_int, _value: *mut c_void, _kind: c_int) -> c_int {
-            guard::unsupported::<Mpich>(stringify!($set), On::None)
-        }
-    )*};
+/// An attribute with Fortran's view of its value.
+///
+/// # Safety
+/// `value` points to room for an address, `flag` to an int.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPII_Comm_get_attr(
+    comm: Comm,
+    keyval: c_int,
+    value: *mut c_void,
+    flag: *mut c_int,
+    _kind: c_int,
+) -> c_int {
+    // SAFETY: passed on as the caller gave them.
+    unsafe { calls::comm_get_attr_fortran::<Mpich>(comm, keyval, value, flag) }
 }
 
-attributes! {
-    MPII_Comm_get_attr, MPII_Comm_set_attr;
-    MPII_Type_get_attr, MPII_Type_set_attr;
-    MPII_Win_get_attr, MPII_Win_set_attr;
+/// # Safety
+/// None is needed: the value is kept, not followed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPII_Comm_set_attr(comm: Comm, keyval: c_int, value: *mut c_void, _kind: c_int) -> c_int {
+    // SAFETY: passed on as the caller gave them.
+    unsafe { calls::comm_set_attr::<Mpich>(comm, keyval, value) }
+}
+
+/// # Safety
+/// `value` points to room for an address, `flag` to an int.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPII_Type_get_attr(
+    datatype: Datatype,
+    keyval: c_int,
+    value: *mut c_void,
+    flag: *mut c_int,
+    _kind: c_int,
+) -> c_int {
+    // SAFETY: passed on as the caller gave them.
+    unsafe { calls::type_get_attr::<Mpich>(datatype, keyval, value, flag) }
+}
+
+/// # Safety
+/// None is needed: the value is kept, not followed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPII_Type_set_attr(
+    datatype: Datatype,
+    keyval: c_int,
+    value: *mut c_void,
+    _kind: c_int,
+) -> c_int {
+    // SAFETY: passed on as the caller gave them.
+    unsafe { calls::type_set_attr::<Mpich>(datatype, keyval, value) }
+}
+
+/// Windows are not there yet.
+///
+/// # Safety
+/// None is needed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPII_Win_get_attr(
+    win: Win,
+    _keyval: c_int,
+    _value: *mut c_void,
+    _flag: *mut c_int,
+    _kind: c_int,
+) -> c_int {
+    guard::unsupported::<Mpich>("MPI_Win_get_attr", On::Win(win.inward()))
+}
+
+/// # Safety
+/// None is needed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPII_Win_set_attr(win: Win, _keyval: c_int, _value: *mut c_void, _kind: c_int) -> c_int {
+    guard::unsupported::<Mpich>("MPI_Win_set_attr", On::Win(win.inward()))
 }
 
 /// Tells how the callbacks of a key that Fortran made are to be called.
@@ -65,15 +108,15 @@ attributes! {
 /// # Safety
 /// The functions are those of the Fortran library.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn MPII_Keyval_set_proxy(_keyval: c_int, _copy: *const c_void, _delete: *const c_void) {
-    guard::unsupported::<Mpich>("MPII_Keyval_set_proxy", On::None);
+pub unsafe extern "C" fn MPII_Keyval_set_proxy(keyval: c_int, copy: calls::CopyProxy, delete: calls::DeleteProxy) {
+    calls::set_proxies(keyval, copy, delete);
 }
 
-/// Tells that a generalized request was started by Fortran.
+/// Generalized requests of Fortran programs: their functions would have to be called by address.
 ///
 /// # Safety
 /// None is needed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn MPII_Grequest_set_lang_f77(_request: c_int) {
-    guard::unsupported::<Mpich>("MPII_Grequest_set_lang_f77", On::None);
+    guard::unsupported::<Mpich>("MPI_Grequest_start of Fortran", On::None);
 }

@@ -2,27 +2,26 @@
 //! Source: MPI-5.0, 5.1.5, 9.6, 15.2.4, 20.2.
 
 use crate::abi::Abi;
-use crate::convert::poke;
+use crate::convert::{poke, text_out};
 use crate::guard::{self, On, SUCCESS};
+use crate::maps::Limit;
+use pulc_mpi::call;
 use std::ffi::c_int;
-use std::sync::OnceLock;
-use std::time::Instant;
 
-/// `MPI_Wtime`: seconds since the first call.
+/// `MPI_Wtime`
 ///
 /// # Safety
 /// None is needed.
 pub unsafe fn wtime<A: Abi>() -> f64 {
-    static START: OnceLock<Instant> = OnceLock::new();
-    START.get_or_init(Instant::now).elapsed().as_secs_f64()
+    call::wtime()
 }
 
-/// `MPI_Wtick`: the clock counts nanoseconds.
+/// `MPI_Wtick`
 ///
 /// # Safety
 /// None is needed.
 pub unsafe fn wtick<A: Abi>() -> f64 {
-    1e-9
+    call::wtick()
 }
 
 /// `MPI_Aint_add`
@@ -56,8 +55,9 @@ pub unsafe fn pcontrol<A: Abi>(_level: c_int) -> c_int {
 pub unsafe fn get_version<A: Abi>(version: *mut c_int, subversion: *mut c_int) -> c_int {
     // SAFETY: the caller's promise.
     guard::run::<A>("MPI_Get_version", On::None, || unsafe {
-        poke(version, 5)?;
-        poke(subversion, 0)
+        let (major, minor) = call::get_version();
+        poke(version, major)?;
+        poke(subversion, minor)
     })
 }
 
@@ -89,4 +89,33 @@ pub unsafe fn get_address<A: Abi>(location: *const std::ffi::c_void, address: *m
 pub unsafe fn address<A: Abi>(location: *mut std::ffi::c_void, address: *mut i64) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { get_address::<A>(location.cast_const(), address) }
+}
+
+/// `MPI_Get_library_version`
+///
+/// # Safety
+/// `version` has room for the longest one, `resultlen` is null or points to an int.
+pub unsafe fn get_library_version<A: Abi>(version: *mut std::ffi::c_char, resultlen: *mut c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    guard::run::<A>("MPI_Get_library_version", On::None, || unsafe {
+        text_out::<A>(version, resultlen, Limit::LibraryVersionString, &call::get_library_version())
+    })
+}
+
+/// `MPI_Initialized`
+///
+/// # Safety
+/// `flag` is null or points to an int.
+pub unsafe fn initialized<A: Abi>(flag: *mut c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    guard::run::<A>("MPI_Initialized", On::None, || unsafe { poke(flag, c_int::from(call::initialized())) })
+}
+
+/// `MPI_Finalized`
+///
+/// # Safety
+/// `flag` is null or points to an int.
+pub unsafe fn finalized<A: Abi>(flag: *mut c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    guard::run::<A>("MPI_Finalized", On::None, || unsafe { poke(flag, c_int::from(call::finalized())) })
 }
