@@ -17,6 +17,8 @@ unsafe impl Sync for Addr {}
 impl Addr {
     /// Where a call says that its result is also its input.
     pub const IN_PLACE: Addr = Addr(ptr::without_provenance_mut(usize::MAX));
+    /// A buffer for buffered sends of whatever size it takes.
+    pub const AUTOMATIC: Addr = Addr(ptr::without_provenance_mut(usize::MAX - 1));
     pub const NULL: Addr = Addr(ptr::null_mut());
 
     /// # Safety

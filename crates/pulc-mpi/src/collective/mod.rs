@@ -14,7 +14,7 @@ mod schedule;
 
 pub use calls::*;
 pub(crate) use program::{Program, Side};
-pub(crate) use schedule::{Schedule, any_active, begin, drive, launch, run};
+pub(crate) use schedule::{Schedule, any_active, begin, drive, launch, run, start as begin_program};
 
 pub(crate) use reduce::allreduce as allreduce_program;
 pub(crate) use schedule::run_tagged;

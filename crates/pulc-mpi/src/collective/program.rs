@@ -28,6 +28,18 @@ pub(crate) enum Step {
         from: i32,
         side: Side,
     },
+    /// A message of the program itself, outside of all collectives.
+    SendPlain {
+        data: Data,
+        dest: i32,
+        tag: i32,
+    },
+    /// And a receive of its, whose status is that of the whole.
+    RecvPlain {
+        data: Data,
+        source: i32,
+        tag: i32,
+    },
     Copy {
         from: Data,
         to: Data,
@@ -84,6 +96,19 @@ impl Program {
         if from >= 0 {
             self.push(Step::Recv { data, from, side });
         }
+    }
+
+    /// Whether it is an exchange of the program's own messages.
+    pub fn is_plain(&self) -> bool {
+        self.rounds.iter().flatten().any(|step| matches!(step, Step::RecvPlain { .. }))
+    }
+
+    pub fn send_plain(&mut self, data: Data, dest: i32, tag: i32) {
+        self.push(Step::SendPlain { data, dest, tag });
+    }
+
+    pub fn recv_plain(&mut self, data: Data, source: i32, tag: i32) {
+        self.push(Step::RecvPlain { data, source, tag });
     }
 
     /// The rounds of another program behind these.

@@ -26,6 +26,9 @@ struct Run {
     tags: [i32; 2],
     at: usize,
     waiting: Vec<u32>,
+    /// The request whose status is that of the whole.
+    plain: Option<u32>,
+    status: Status,
     error: Option<Error>,
 }
 
@@ -49,14 +52,15 @@ fn active() -> MutexGuard<'static, Vec<Arc<Schedule>>> {
 }
 
 impl Run {
-    fn new(comm: &Arc<Communicator>, program: Arc<Program>) -> Run {
-        let local = comm.remote.as_ref().map_or(0, |remote| remote.local.next_collective());
+    fn new(comm: &Arc<Communicator>, program: Arc<Program>, tags: [i32; 2]) -> Run {
         Run {
             program,
             comm: Arc::clone(comm),
-            tags: [comm.next_collective(), local],
+            tags,
             at: 0,
             waiting: Vec::new(),
+            plain: None,
+            status: Status::EMPTY,
             error: None,
         }
     }
@@ -84,12 +88,16 @@ impl Run {
     /// Takes the results of messages that are through; whether all are.
     fn collect(&mut self, guard: &mut Guard<'_>) -> bool {
         let table = matcher(&mut guard.engine);
-        let error = &mut self.error;
+        let (plain, status, error) = (self.plain, &mut self.status, &mut self.error);
         self.waiting.retain(|request| {
             if table.requests.is_active(*request) {
                 return true;
             }
-            if let Some(failed) = table.take(*request).error {
+            let taken = table.take(*request);
+            if plain == Some(*request) {
+                *status = taken.status;
+            }
+            if let Some(failed) = taken.error {
                 error.get_or_insert(failed);
             }
             false
@@ -107,6 +115,14 @@ impl Run {
                 Step::Recv { data, from, side } => {
                     let guard = guard.get_or_insert_with(|| process.lock());
                     self.recv(&mut guard.engine, data, *from, *side)?;
+                }
+                Step::SendPlain { data, dest, tag } => {
+                    let guard = guard.get_or_insert_with(|| process.lock());
+                    self.send_plain(process, guard, data, *dest, *tag)?;
+                }
+                Step::RecvPlain { data, source, tag } => {
+                    let guard = guard.get_or_insert_with(|| process.lock());
+                    self.recv_plain(&mut guard.engine, data, *source, *tag)?;
                 }
                 Step::Copy { from, to } => {
                     guard = None;
@@ -156,6 +172,35 @@ impl Run {
         self.await_request(engine, Requests::handle(index))
     }
 
+    fn send_plain(
+        &mut self,
+        process: &'static Process,
+        guard: &mut Guard<'_>,
+        data: &Data,
+        dest: i32,
+        tag: i32,
+    ) -> Result<()> {
+        let (envelope, handle) = (Envelope { context: self.comm.context, tag }, self.comm.handle);
+        let Some(dst) = self.comm.destination(dest)? else { return Ok(()) };
+        let request = p2p::begin_to(process, guard, dst, envelope, data.clone(), Mode::Standard, handle)?;
+        self.await_request(&mut guard.engine, request)
+    }
+
+    fn recv_plain(&mut self, engine: &mut Engine, data: &Data, source: i32, tag: i32) -> Result<()> {
+        let Some(pattern) = self.comm.pattern(source, tag)? else {
+            self.status = Status::NOBODY;
+            return Ok(());
+        };
+        let request = p2p::post(engine, data.clone(), pattern, self.comm.handle)?;
+        self.plain = matcher(engine).requests.index(request);
+        // Even one that is complete is waited for: its status is wanted.
+        if let Some(index) = self.plain {
+            matcher(engine).requests.place(index).of_schedule = true;
+            self.waiting.push(index);
+        }
+        Ok(())
+    }
+
     fn await_request(&mut self, engine: &mut Engine, request: Request) -> Result<()> {
         let table = matcher(engine);
         match table.look_up(request)? {
@@ -174,6 +219,12 @@ impl Run {
     }
 }
 
+/// The tags of the next collective on either side.
+fn next_tags(comm: &Communicator) -> [i32; 2] {
+    let local = comm.remote.as_ref().map_or(0, |remote| remote.local.next_collective());
+    [comm.next_collective(), local]
+}
+
 /// Runs a program to its end.
 pub(crate) fn run(comm: &Arc<Communicator>, program: Program) -> Result<()> {
     run_tagged(comm, program, None)
@@ -183,15 +234,8 @@ pub(crate) fn run(comm: &Arc<Communicator>, program: Program) -> Result<()> {
 pub(crate) fn run_tagged(comm: &Arc<Communicator>, program: Program, tag: Option<i32>) -> Result<()> {
     let process = world::process()?;
     let mut run = match tag {
-        None => Run::new(comm, Arc::new(program)),
-        Some(tag) => Run {
-            program: Arc::new(program),
-            comm: Arc::clone(comm),
-            tags: [tag; 2],
-            at: 0,
-            waiting: Vec::new(),
-            error: None,
-        },
+        None => Run::new(comm, Arc::new(program), next_tags(comm)),
+        Some(tag) => Run::new(comm, Arc::new(program), [tag; 2]),
     };
     while !run.advance(process) {
         let waiting = &run.waiting;
@@ -206,7 +250,10 @@ pub(crate) fn run_tagged(comm: &Arc<Communicator>, program: Program, tag: Option
 /// Makes a request for a program; [`launch`] starts it.
 pub(crate) fn begin(engine: &mut Engine, program: Arc<Program>, comm: Comm) -> Result<Arc<Schedule>> {
     let table = matcher(engine);
-    let run = Run::new(&table.comm(comm)?.clone(), program);
+    let found = Arc::clone(table.comm(comm)?);
+    // What is no collective must not be counted as one: the other members do not take part.
+    let tags = if program.is_plain() { [0; 2] } else { next_tags(&found) };
+    let run = Run::new(&found, program, tags);
     let request = table.requests.add(Work::None, comm);
     let schedule = Arc::new(Schedule { request, run: Mutex::new(run) });
     table.requests.place(request).work = Work::Schedule(Arc::clone(&schedule));
@@ -238,12 +285,12 @@ impl Schedule {
             return false;
         }
         let mut guard = process.lock();
-        let error = run.error.take();
+        let (status, error) = (run.status, run.error.take());
         // The request may be persistent: it is another schedule's soon.
         if matches!(&matcher(&mut guard.engine).requests.place(self.request).work,
             Work::Schedule(own) if std::ptr::eq(&**own, self))
         {
-            matcher(&mut guard.engine).requests.complete(self.request, Status::EMPTY, error);
+            matcher(&mut guard.engine).requests.complete(self.request, status, error);
             COUNT.fetch_sub(1, Ordering::AcqRel);
             process.announce(&guard);
         }

@@ -4,7 +4,9 @@
 use super::agree::{self, Among};
 use super::{Communicator, Remote, find, inter};
 use crate::collective;
-use crate::consts::{COMM_TYPE_SHARED, UNDEFINED};
+use crate::consts::{
+    COMM_TYPE_HW_GUIDED, COMM_TYPE_HW_UNGUIDED, COMM_TYPE_RESOURCE_GUIDED, COMM_TYPE_SHARED, UNDEFINED,
+};
 use crate::data::Data;
 use crate::error::{Class, Error, Result};
 use crate::group::{self, Group};
@@ -132,16 +134,26 @@ fn made(old: &Arc<Communicator>, context: u32, ranks: &[i32], belongs: bool) -> 
 }
 
 /// Splits by what members share: the memory of a node.
-pub fn comm_split_type(comm: Comm, split_type: i32, key: i32, _info: Info) -> Result<Comm> {
+pub fn comm_split_type(comm: Comm, split_type: i32, key: i32, hints: Info) -> Result<Comm> {
     let process = world::process()?;
     let color = match split_type {
         COMM_TYPE_SHARED => process.node().0 as i32,
         UNDEFINED => UNDEFINED,
         // What the hardware is divided into below a node is not told apart.
-        2..=4 => UNDEFINED,
+        COMM_TYPE_HW_UNGUIDED => UNDEFINED,
+        COMM_TYPE_HW_GUIDED | COMM_TYPE_RESOURCE_GUIDED if names_the_node(hints)? => process.node().0 as i32,
+        COMM_TYPE_HW_GUIDED | COMM_TYPE_RESOURCE_GUIDED => UNDEFINED,
         other => return Err(Error::new(Class::ARG, format!("{other} is no kind of split"))),
     };
     comm_split(comm, color, key)
+}
+
+/// Whether hints ask for those that share memory.
+fn names_the_node(hints: Info) -> Result<bool> {
+    if hints.is_null() {
+        return Ok(false);
+    }
+    Ok(info::info_get(hints, "mpi_hw_resource_type")?.as_deref() == Some("mpi_shared_memory"))
 }
 
 /// Of the members of a group, all of the communicator taking part.

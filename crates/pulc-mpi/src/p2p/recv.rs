@@ -71,7 +71,7 @@ pub(crate) fn irecv_locked(
 }
 
 /// Posts a receive.
-fn post(engine: &mut Engine, data: Data, pattern: Pattern, comm: Comm) -> Result<Request> {
+pub(crate) fn post(engine: &mut Engine, data: Data, pattern: Pattern, comm: Comm) -> Result<Request> {
     let (table, outbox) = matcher_and_outbox(engine);
     let found = table.comm(comm)?;
     let (context, senders) = (found.context, found.senders());

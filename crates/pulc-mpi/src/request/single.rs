@@ -1,7 +1,9 @@
 //! Waiting for, testing, cancelling and freeing one request.
 
+use super::arrays::Each;
 use super::{Known, wait_blocking};
 use crate::collective;
+use crate::consts::UNDEFINED;
 use crate::error::Result;
 use crate::handle::Request;
 use crate::matcher::{Matcher, Phase, Work, matcher};
@@ -85,6 +87,57 @@ pub fn request_get_status(request: Request) -> Result<Option<Status>> {
             Ok(Some(status))
         }
     }
+}
+
+/// As [`request_get_status`] of all: whether all are complete, and then each is told.
+pub fn request_get_status_all(requests: &[Request], each: Each<'_>) -> Result<bool> {
+    let mut statuses = Vec::with_capacity(requests.len());
+    for request in requests {
+        match request_get_status(*request)? {
+            Some(status) => statuses.push(status),
+            None => return Ok(false),
+        }
+    }
+    statuses.iter().enumerate().for_each(|(at, status)| each(at, status));
+    Ok(true)
+}
+
+/// The first that is complete: its place, or `UNDEFINED` when there is none to wait for.
+pub fn request_get_status_any(requests: &[Request]) -> Result<Option<(i32, Status)>> {
+    let mut any_active = false;
+    for (at, request) in requests.iter().enumerate() {
+        if is_nothing(*request)? {
+            continue;
+        }
+        match request_get_status(*request)? {
+            Some(status) => return Ok(Some((at as i32, status))),
+            None => any_active = true,
+        }
+    }
+    Ok(if any_active { None } else { Some((UNDEFINED, Status::EMPTY)) })
+}
+
+/// All that are complete. `each` is told: count so far, place, status. How many, or `UNDEFINED`.
+pub fn request_get_status_some(requests: &[Request], each: &mut dyn FnMut(usize, usize, &Status)) -> Result<i32> {
+    let (mut count, mut any) = (0, false);
+    for (at, request) in requests.iter().enumerate() {
+        if is_nothing(*request)? {
+            continue;
+        }
+        any = true;
+        if let Some(status) = request_get_status(*request)? {
+            each(count, at, &status);
+            count += 1;
+        }
+    }
+    Ok(if any { count as i32 } else { UNDEFINED })
+}
+
+/// Null, or persistent and not started.
+fn is_nothing(request: Request) -> Result<bool> {
+    let process = world::process()?;
+    let mut guard = process.lock();
+    Ok(matcher(&mut guard.engine).look_up(request)? == Known::Nothing)
 }
 
 /// Lets go of a request; its operation goes on.
