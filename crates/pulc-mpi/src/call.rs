@@ -20,4 +20,5 @@ pub use crate::op::calls::*;
 pub use crate::p2p::*;
 pub use crate::request::*;
 pub use crate::session::*;
+pub use crate::topology::calls::*;
 pub use crate::world::{finalize, finalized, init, init_thread, initialized, is_thread_main, query_thread};

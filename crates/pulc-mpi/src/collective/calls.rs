@@ -3,7 +3,9 @@
 use super::layout::Blocks;
 use super::program::Program;
 use super::schedule::{run, start};
-use super::{barrier as barriers, bcast as bcasts, gather as gathers, reduce as reductions, scan as scans};
+use super::{
+    barrier as barriers, bcast as bcasts, gather as gathers, neighbor as neighbors, reduce as reductions, scan as scans,
+};
 use crate::comm::{self, Communicator};
 use crate::data::Data;
 use crate::error::Result;
@@ -88,6 +90,24 @@ collectives! {
          recvcounts: Ints<'_>, rdispls: Ints<'_>, recvtype: Datatype);
     /// The same with datatypes that differ, displacements in bytes.
     alltoallw ialltoallw alltoallw_init: alltoall_each;
+        (sendbuf: Addr, sendcounts: Ints<'_>, sdispls: Ints<'_>, sendtypes: &[Datatype], recvbuf: Addr,
+         recvcounts: Ints<'_>, rdispls: Ints<'_>, recvtypes: &[Datatype]);
+    /// A block to all neighbours.
+    neighbor_allgather ineighbor_allgather neighbor_allgather_init: neighbor_allgather_same;
+        (sendbuf: Addr, sendcount: i64, sendtype: Datatype, recvbuf: Addr, recvcount: i64, recvtype: Datatype);
+    /// The same with lengths that differ.
+    neighbor_allgatherv ineighbor_allgatherv neighbor_allgatherv_init: neighbor_allgather_varied;
+        (sendbuf: Addr, sendcount: i64, sendtype: Datatype, recvbuf: Addr, recvcounts: Ints<'_>, displs: Ints<'_>,
+         recvtype: Datatype);
+    /// A block to each neighbour.
+    neighbor_alltoall ineighbor_alltoall neighbor_alltoall_init: neighbor_alltoall_same;
+        (sendbuf: Addr, sendcount: i64, sendtype: Datatype, recvbuf: Addr, recvcount: i64, recvtype: Datatype);
+    /// The same with lengths that differ.
+    neighbor_alltoallv ineighbor_alltoallv neighbor_alltoallv_init: neighbor_alltoall_varied;
+        (sendbuf: Addr, sendcounts: Ints<'_>, sdispls: Ints<'_>, sendtype: Datatype, recvbuf: Addr,
+         recvcounts: Ints<'_>, rdispls: Ints<'_>, recvtype: Datatype);
+    /// The same with datatypes that differ, displacements in bytes.
+    neighbor_alltoallw ineighbor_alltoallw neighbor_alltoallw_init: neighbor_alltoall_each;
         (sendbuf: Addr, sendcounts: Ints<'_>, sdispls: Ints<'_>, sendtypes: &[Datatype], recvbuf: Addr,
          recvcounts: Ints<'_>, rdispls: Ints<'_>, recvtypes: &[Datatype]);
 }
@@ -244,4 +264,79 @@ fn alltoall_each(
     let out = Blocks::Each { base: sendbuf, counts: sendcounts, displacements: sdispls, datatypes: sendtypes };
     let into = Blocks::Each { base: recvbuf, counts: recvcounts, displacements: rdispls, datatypes: recvtypes };
     gathers::alltoall(comm, out, into)
+}
+
+fn neighbor_allgather_same(
+    comm: &Communicator,
+    sendbuf: Addr,
+    sendcount: i64,
+    sendtype: Datatype,
+    recvbuf: Addr,
+    recvcount: i64,
+    recvtype: Datatype,
+) -> Result<Program> {
+    let into = Blocks::Same { base: recvbuf, count: recvcount, datatype: recvtype };
+    neighbors::allgather(comm, Data::new(sendbuf, sendcount, sendtype)?, into)
+}
+
+#[expect(clippy::too_many_arguments, reason = "the standard's")]
+fn neighbor_allgather_varied(
+    comm: &Communicator,
+    sendbuf: Addr,
+    sendcount: i64,
+    sendtype: Datatype,
+    recvbuf: Addr,
+    recvcounts: Ints<'_>,
+    displs: Ints<'_>,
+    recvtype: Datatype,
+) -> Result<Program> {
+    let into = Blocks::Varied { base: recvbuf, counts: recvcounts, displacements: displs, datatype: recvtype };
+    neighbors::allgather(comm, Data::new(sendbuf, sendcount, sendtype)?, into)
+}
+
+fn neighbor_alltoall_same(
+    comm: &Communicator,
+    sendbuf: Addr,
+    sendcount: i64,
+    sendtype: Datatype,
+    recvbuf: Addr,
+    recvcount: i64,
+    recvtype: Datatype,
+) -> Result<Program> {
+    let out = Blocks::Same { base: sendbuf, count: sendcount, datatype: sendtype };
+    neighbors::alltoall(comm, out, Blocks::Same { base: recvbuf, count: recvcount, datatype: recvtype })
+}
+
+#[expect(clippy::too_many_arguments, reason = "the standard's")]
+fn neighbor_alltoall_varied(
+    comm: &Communicator,
+    sendbuf: Addr,
+    sendcounts: Ints<'_>,
+    sdispls: Ints<'_>,
+    sendtype: Datatype,
+    recvbuf: Addr,
+    recvcounts: Ints<'_>,
+    rdispls: Ints<'_>,
+    recvtype: Datatype,
+) -> Result<Program> {
+    let out = Blocks::Varied { base: sendbuf, counts: sendcounts, displacements: sdispls, datatype: sendtype };
+    let into = Blocks::Varied { base: recvbuf, counts: recvcounts, displacements: rdispls, datatype: recvtype };
+    neighbors::alltoall(comm, out, into)
+}
+
+#[expect(clippy::too_many_arguments, reason = "the standard's")]
+fn neighbor_alltoall_each(
+    comm: &Communicator,
+    sendbuf: Addr,
+    sendcounts: Ints<'_>,
+    sdispls: Ints<'_>,
+    sendtypes: &[Datatype],
+    recvbuf: Addr,
+    recvcounts: Ints<'_>,
+    rdispls: Ints<'_>,
+    recvtypes: &[Datatype],
+) -> Result<Program> {
+    let out = Blocks::Each { base: sendbuf, counts: sendcounts, displacements: sdispls, datatypes: sendtypes };
+    let into = Blocks::Each { base: recvbuf, counts: recvcounts, displacements: rdispls, datatypes: recvtypes };
+    neighbors::alltoall(comm, out, into)
 }

@@ -7,6 +7,7 @@ mod bcast;
 mod calls;
 mod gather;
 mod layout;
+mod neighbor;
 mod program;
 mod reduce;
 mod scan;

@@ -23,6 +23,8 @@ pub fn comm_dup(comm: Comm) -> Result<Comm> {
     let copies = old.attributes.copied(comm.0)?;
     let new = copy_of(&old)?;
     new.attributes.fill(copies);
+    let topology = old.extras().topology.clone();
+    new.extras().topology = topology;
     let hints = old.extras().info;
     if let Some(hints) = hints {
         new.extras().info = Some(info::info_dup(hints)?);
@@ -96,7 +98,7 @@ pub fn comm_split(comm: Comm, color: i32, key: i32) -> Result<Comm> {
 }
 
 /// Two numbers of every member.
-pub(super) fn exchange(comm: &Arc<Communicator>, own: [i32; 2]) -> Result<Vec<[i32; 2]>> {
+pub(crate) fn exchange(comm: &Arc<Communicator>, own: [i32; 2]) -> Result<Vec<[i32; 2]>> {
     let size = comm.size();
     let mut room = Room::new(size * 8);
     let base = room.addr();
@@ -131,6 +133,12 @@ fn made(old: &Arc<Communicator>, context: u32, ranks: &[i32], belongs: bool) -> 
     let world: Vec<u32> = ranks.iter().filter_map(|rank| old.group.world(*rank)).collect();
     let comm = add(context, me as i32, Arc::new(Group::from_ranks(world)), None, old)?;
     Ok(comm.handle)
+}
+
+/// The communicator of these ranks of the old one, all of whose members take part; null for those that are not in it.
+pub(crate) fn with_members(old: &Arc<Communicator>, ranks: &[i32]) -> Result<Comm> {
+    let contexts = agree::contexts(old.context, 1, &Among { comm: old, tag: None })?;
+    made(old, contexts[0], ranks, true)
 }
 
 /// Splits by what members share: the memory of a node.

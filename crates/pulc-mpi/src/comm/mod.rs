@@ -16,6 +16,7 @@ use crate::consts::{ANY_SOURCE, ANY_TAG, PROC_NULL};
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
 use crate::handle::{Comm, Errhandler, Info};
+use crate::topology::Topology;
 use pulc_base::Rank;
 use pulc_handler::matching::Pattern;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
@@ -53,6 +54,7 @@ pub(crate) struct Remote {
 pub(crate) struct Extras {
     pub name: Option<String>,
     pub info: Option<Info>,
+    pub topology: Option<Arc<Topology>>,
 }
 
 impl Communicator {

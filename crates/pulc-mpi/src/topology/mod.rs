@@ -3,6 +3,7 @@
 //!
 //! Source: MPI-5.0, chapter 8.
 
+pub(crate) mod calls;
 mod cart;
 mod dims;
 mod graph;

@@ -6,6 +6,7 @@ mod communicators;
 #[path = "../../../pulc/tests/ranks/keeper.rs"]
 mod keeper;
 mod messages;
+mod topologies;
 mod values;
 
 use keeper::{Job, Keeper};
@@ -23,6 +24,7 @@ fn as_a_rank() {
         "collectives" => collectives::play(),
         "between_sides" => communicators::between_sides(),
         "communicators" => communicators::play(),
+        "topologies" => topologies::play(),
         other => panic!("no scene {other}"),
     }
     call::finalize().unwrap();
@@ -83,4 +85,12 @@ fn two_sides_talk_through_an_intercommunicator_and_are_merged() {
     for ranks in [2, 3, 5] {
         Job::on_one_node("between_sides", ranks).succeeds();
     }
+}
+
+#[test]
+fn neighbours_in_grids_and_graphs_exchange_what_was_meant_for_them() {
+    for ranks in [1, 2, 3, 6] {
+        Job::on_one_node("topologies", ranks).succeeds();
+    }
+    Job::on_nodes("topologies", &[2, 2]).succeeds();
 }
