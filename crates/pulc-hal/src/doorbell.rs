@@ -2,7 +2,7 @@
 //! once more*; the sender *makes its message visible, fences, looks whether the other sleeps*. At least one of the two sees
 //! what the other did. Used by the board; apart from it so that loom can try every order.
 
-use crate::sync::{Word, fence};
+use crate::sync::{Word, full_barrier};
 use std::sync::atomic::Ordering;
 
 pub const AWAKE: u32 = 0;
@@ -11,15 +11,15 @@ pub const AWAKE: u32 = 0;
 #[inline]
 pub fn announce_sleep(word: &impl Word, how: u32) {
     word.store(how, Ordering::Relaxed);
-    // Pairs with the fence of `sleeps`.
-    fence(Ordering::SeqCst);
+    // Pairs with the barrier of `sleeps`.
+    full_barrier();
 }
 
 /// The sender's half, after its message: whether the owner must be woken.
 #[inline(always)]
 pub fn sleeps(word: &impl Word) -> bool {
-    // Pairs with the fence of `announce_sleep`.
-    fence(Ordering::SeqCst);
+    // Pairs with the barrier of `announce_sleep`.
+    full_barrier();
     word.load(Ordering::Relaxed) != AWAKE
 }
 

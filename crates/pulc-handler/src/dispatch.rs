@@ -152,7 +152,7 @@ impl Floor {
         let id = TransferId { src, id: head.id };
         let here = &mut Here { hand, outbox: &mut self.outbox };
         let Begin::Take(number) = handler.begin(id, header, total, false, cost, here) else {
-            return Err("a message that its protocol only takes after asking");
+            out_of_promised_memory(src, total);
         };
         let incoming = Incoming { proto: head.proto, number, total: head.total, arrived: 0, cost, granted: true };
         self.peers[src.0 as usize].incoming.insert(head.id, incoming);
@@ -319,4 +319,17 @@ impl Floor {
             handler.peer_gone(rank, end, &mut Here { hand, outbox: &mut self.outbox });
         }
     }
+}
+
+/// There is no memory for what this process has promised to keep, so its sender believes it delivered. Going on would lose it in
+/// silence, so the process ends, as where any other allocation fails.
+#[cold]
+fn out_of_promised_memory(src: Rank, total: usize) -> ! {
+    pulc_base::log!(
+        Error,
+        "handler",
+        "no memory for a message of {total} bytes from rank {src}, which this process had room for by its own word: \
+         give it more memory, or promise less with PULC_UNEXPECTED_MAX_BYTES"
+    );
+    std::process::abort()
 }

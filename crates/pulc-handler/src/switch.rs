@@ -29,7 +29,8 @@ pub enum Fate {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Begin {
     Take(u64),
-    /// Only for a message that was asked for: granted later, or never.
+    /// A message that was asked for: granted later, or never. Of one that was not it means that there is no memory, which ends
+    /// the process.
     Hold(u64),
 }
 

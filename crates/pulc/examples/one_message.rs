@@ -1,6 +1,7 @@
 //! So many ping-pongs of eight bytes between two ranks and nothing else, to count the instructions of one message:
 //! `pulc run -n 2 valgrind --tool=callgrind --dump-instr=yes one_message port 20000` (or `raw`). Instructions that ran about
-//! once a message are its path; those that ran more often are waiting.
+//! once a message are its path; those that ran more often are waiting. With a third word `stream` the messages go one way only,
+//! and the receiver writes how many came in a second.
 
 use pulc::{Address, Error, From, Match, Pulc, Rank};
 
@@ -12,35 +13,40 @@ fn main() -> Result<(), Error> {
     let first = pulc.rank() == Rank(0);
     let peer = Rank(u32::from(first));
     let mut bytes = [0u8; 8];
+    let run = if words.next().is_some_and(|word| word == "stream") { stream } else { ping_pong };
     if layer == "raw" {
         let channel = pulc.open_channel(peer, 1)?;
-        return ping_pong(
-            first,
-            count,
-            &mut bytes,
-            |bytes| channel.send(bytes),
-            |bytes| channel.recv(bytes).map(|_| ()),
-        );
+        return run(first, count, &mut bytes, &|bytes| channel.send(bytes), &|bytes| channel.recv(bytes).map(|_| ()));
     }
     let port = pulc.open_port("count")?;
     let to = Address::new(peer, "count");
     let (from, tag) = (From::Rank(peer), 1);
-    ping_pong(
-        first,
-        count,
-        &mut bytes,
-        |bytes| port.send(&to, tag, bytes),
-        |bytes| port.recv(from, Match::Tag(tag), bytes).map(|_| ()),
-    )
+    run(first, count, &mut bytes, &|bytes| port.send(&to, tag, bytes), &|bytes| {
+        port.recv(from, Match::Tag(tag), bytes).map(|_| ())
+    })
 }
 
-fn ping_pong(
-    first: bool,
-    count: u64,
-    bytes: &mut [u8],
-    send: impl Fn(&[u8]) -> Result<(), Error>,
-    recv: impl Fn(&mut [u8]) -> Result<(), Error>,
-) -> Result<(), Error> {
+type Send<'a> = &'a dyn Fn(&[u8]) -> Result<(), Error>;
+type Recv<'a> = &'a dyn Fn(&mut [u8]) -> Result<(), Error>;
+
+/// All messages one way, then one back.
+fn stream(first: bool, count: u64, bytes: &mut [u8], send: Send<'_>, recv: Recv<'_>) -> Result<(), Error> {
+    if first {
+        for _ in 0..count {
+            send(bytes)?;
+        }
+        return recv(bytes);
+    }
+    recv(bytes)?;
+    let started = std::time::Instant::now();
+    for _ in 1..count {
+        recv(bytes)?;
+    }
+    println!("{:.2} M/s", count as f64 / started.elapsed().as_secs_f64() / 1e6);
+    send(bytes)
+}
+
+fn ping_pong(first: bool, count: u64, bytes: &mut [u8], send: Send<'_>, recv: Recv<'_>) -> Result<(), Error> {
     for _ in 0..count {
         if first {
             send(bytes)?;
