@@ -6,7 +6,7 @@ use crate::error::End;
 use crate::outbox::{Outbox, Post};
 use crate::peers::{Incoming, PeerState, Route};
 use crate::switch::{Begin, Body, Fate, Hand, Handlers, Here, TransferId};
-use crate::wire::{FREE, FRONT_MAX, Head, Kind, MESSAGE_COST};
+use crate::wire::{FREE, FRONT_MAX, HEAD_BYTES, Head, Kind, MESSAGE_COST};
 use pulc_base::Rank;
 use pulc_hal::device::{Frame, SharedFrame};
 
@@ -48,6 +48,18 @@ impl Floor {
 
     #[inline(always)]
     pub fn private(&mut self, src: Rank, bytes: &[u8], hand: &mut Hand<'_>) -> usize {
+        // The usual way keeps its few fields in registers: a head that is built in memory from parts and copied as a whole
+        // stalls until all of its parts have left the store buffer.
+        let Some((proto, header_len, flags)) = Head::parse_whole(bytes) else {
+            return self.not_whole(src, bytes, hand);
+        };
+        let end = HEAD_BYTES + header_len;
+        let result = self.whole(src, proto, flags, &bytes[HEAD_BYTES..end], Body::private(bytes, end), hand);
+        self.taken(src, bytes.len() - end, result)
+    }
+
+    #[inline(never)]
+    fn not_whole(&mut self, src: Rank, bytes: &[u8], hand: &mut Hand<'_>) -> usize {
         let Some((head, at)) = Head::parse(bytes, bytes.len()) else {
             self.broke(src, "a malformed head");
             return 0;
@@ -70,16 +82,33 @@ impl Floor {
     }
 
     /// Returns the bytes of message body that came.
-    #[inline(always)]
     fn arrived(&mut self, arrived: Arrived<'_>, hand: &mut Hand<'_>) -> usize {
-        let src = arrived.src;
-        let bytes = arrived.body.len();
+        let (src, len) = (arrived.src, arrived.body.len());
         let result = match arrived.head.kind {
-            Kind::Whole => self.whole(arrived, hand),
-            _ => self.other(arrived, hand),
+            Kind::Whole => {
+                let Arrived { src, head, header, body } = arrived;
+                self.whole(src, head.proto, head.flags, header, body, hand)
+            }
+            Kind::First => self.first(arrived, hand),
+            Kind::Ask => self.ask(arrived, hand),
+            Kind::Next => self.next(arrived, hand),
+            Kind::Withdraw => {
+                self.withdraw(src, arrived.head.id, hand);
+                Ok(())
+            }
+            Kind::Grant => {
+                self.granted(src, arrived.head.id);
+                Ok(())
+            }
+            Kind::Credit => self.credited(src, arrived.head.id),
         };
+        self.taken(src, len, result)
+    }
+
+    #[inline(always)]
+    fn taken(&mut self, src: Rank, len: usize, result: Result<(), Broken>) -> usize {
         match result {
-            Ok(()) => bytes,
+            Ok(()) => len,
             Err(what) => {
                 self.broke(src, what);
                 0
@@ -96,11 +125,21 @@ impl Floor {
     }
 
     #[inline(always)]
-    fn whole(&mut self, arrived: Arrived<'_>, hand: &mut Hand<'_>) -> Result<(), Broken> {
-        let Arrived { src, head, header, body } = arrived;
-        let cost = if head.flags & FREE == 0 { body.len() as u64 + MESSAGE_COST } else { self.free(src, body.len())? };
+    fn whole(
+        &mut self,
+        src: Rank,
+        proto: u8,
+        flags: u8,
+        header: &[u8],
+        body: Body<'_>,
+        hand: &mut Hand<'_>,
+    ) -> Result<(), Broken> {
+        let cost = if flags & FREE == 0 { body.len() as u64 + MESSAGE_COST } else { self.free(src, body.len())? };
         self.charge(src, cost)?;
-        let Some(handler) = self.handlers.of(head.proto) else { return self.park(src, head, header, body) };
+        let Some(handler) = self.handlers.of(proto) else {
+            let head = Head { proto, kind: Kind::Whole, header_len: header.len() as u8, flags, id: 0, total: 0 };
+            return self.park(src, head, header, body);
+        };
         match handler.message(src, header, body, cost, &mut Here { hand, outbox: &mut self.outbox }) {
             Fate::Done => self.release(src, cost),
             Fate::Kept => {}
@@ -108,32 +147,19 @@ impl Floor {
         Ok(())
     }
 
-    #[inline(never)]
-    fn other(&mut self, arrived: Arrived<'_>, hand: &mut Hand<'_>) -> Result<(), Broken> {
-        match arrived.head.kind {
-            Kind::Whole => self.whole(arrived, hand),
-            Kind::First => self.first(arrived, hand),
-            Kind::Ask => self.ask(arrived, hand),
-            Kind::Next => self.next(arrived, hand),
-            Kind::Withdraw => {
-                self.withdraw(arrived.src, arrived.head.id, hand);
-                Ok(())
-            }
-            Kind::Grant => {
-                let peer = &mut self.peers[arrived.src.0 as usize];
-                // A grant may cross our withdrawal: then it is not in the list any more and means nothing.
-                if let Some(at) = peer.asked.iter().position(|id| *id == arrived.head.id) {
-                    peer.asked.swap_remove(at);
-                    peer.granted.push(arrived.head.id);
-                }
-                Ok(())
-            }
-            Kind::Credit => {
-                let peer = &mut self.peers[arrived.src.0 as usize];
-                peer.credit += u64::from(arrived.head.id) * crate::wire::CREDIT_UNIT;
-                if peer.credit > self.window { Err("credit for more than it was sent") } else { Ok(()) }
-            }
+    fn granted(&mut self, src: Rank, id: u32) {
+        let peer = &mut self.peers[src.0 as usize];
+        // A grant may cross our withdrawal: then it is not in the list any more and means nothing.
+        if let Some(at) = peer.asked.iter().position(|asked| *asked == id) {
+            peer.asked.swap_remove(at);
+            peer.granted.push(id);
         }
+    }
+
+    fn credited(&mut self, src: Rank, units: u32) -> Result<(), Broken> {
+        let peer = &mut self.peers[src.0 as usize];
+        peer.credit += u64::from(units) * crate::wire::CREDIT_UNIT;
+        if peer.credit > self.window { Err("credit for more than it was sent") } else { Ok(()) }
     }
 
     fn first(&mut self, arrived: Arrived<'_>, hand: &mut Hand<'_>) -> Result<(), Broken> {

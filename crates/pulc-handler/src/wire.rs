@@ -74,6 +74,20 @@ impl Head {
         at + header.len()
     }
 
+    /// Reads protocol, length of its header and flags of a frame that is a whole message: most are. `None`: it is something
+    /// else, or malformed.
+    #[inline(always)]
+    pub fn parse_whole(frame: &[u8]) -> Option<(u8, usize, u8)> {
+        let word = u64::from_le_bytes(*frame.first_chunk()?);
+        let header_len = usize::from((word >> 16) as u8);
+        let is_whole = (word >> 8) as u8 == Kind::Whole as u8;
+        (is_whole && header_len <= HEADER_MAX.min(frame.len() - HEAD_BYTES)).then_some((
+            word as u8,
+            header_len,
+            (word >> 24) as u8,
+        ))
+    }
+
     /// Reads the front of a frame of `frame_len` bytes, of which `front` holds the first ones (all, or at least
     /// [`FRONT_MAX`]). Returns the head and where the protocol's header begins; its end is `header_len` further.
     #[inline(always)]

@@ -28,18 +28,25 @@ pub struct Biased<T> {
     busy: AtomicU32,
     /// There is no short way any more.
     revoked: AtomicU32,
+    /// The mutex's own guard, while somebody is inside by the long way. It lies here and not in [`BiasedGuard`] because its
+    /// flag of one byte would be stored, and loaded again as part of a word, by every caller of the short way: such a load
+    /// waits until the store has left the store buffer, behind every line that is still on its way from another core.
+    held: UnsafeCell<Option<MutexGuard<'static, ()>>>,
     mutex: Mutex<()>,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: as for a mutex: the value is reached by one thread at a time (see `Biased::value_mut`), and it may change threads.
+// SAFETY: as for a mutex: the value and `held` are reached by one thread at a time (see `deref`), and the value may change
+// threads; the guard in `held` is put there and taken out by the same thread.
 unsafe impl<T: Send> Sync for Biased<T> {}
+// SAFETY: nothing is in `held` while nobody has a guard, and a guard borrows the lock.
+unsafe impl<T: Send> Send for Biased<T> {}
 
 /// The value, locked.
 pub struct BiasedGuard<'a, T> {
     lock: &'a Biased<T>,
-    /// `None`: by the owner's short way.
-    mutex: Option<MutexGuard<'a, ()>>,
+    /// Whether the mutex is held, else it is the owner's short way. A word, so that it is loaded as it was stored.
+    by_mutex: usize,
     /// It is unlocked by the thread that locked it.
     not_send: std::marker::PhantomData<*mut ()>,
 }
@@ -51,6 +58,7 @@ impl<T> Biased<T> {
             owner: AtomicUsize::new(0),
             busy: AtomicU32::new(0),
             revoked: AtomicU32::new(u32::from(revoked)),
+            held: UnsafeCell::new(None),
             mutex: Mutex::new(()),
             value: UnsafeCell::new(value),
         }
@@ -60,7 +68,7 @@ impl<T> Biased<T> {
     #[inline(always)]
     pub fn try_lock(&self) -> Option<BiasedGuard<'_, T>> {
         if self.owner.load(Ordering::Relaxed) == super::cpu::this_thread() && self.enter() {
-            return Some(self.guard(None));
+            return Some(self.short());
         }
         self.try_lock_slowly()
     }
@@ -86,9 +94,9 @@ impl<T> Biased<T> {
             Err(TryLockError::WouldBlock) => return None,
         };
         if self.claim() {
-            return Some(self.guard(None));
+            return Some(self.short());
         }
-        self.may_pass().then(|| self.guard(Some(mutex)))
+        self.may_pass().then(|| self.long(mutex))
     }
 
     /// The value, waited for.
@@ -98,7 +106,7 @@ impl<T> Biased<T> {
         }
         let mutex = self.mutex.lock().unwrap_or_else(PoisonError::into_inner);
         if self.claim() {
-            return self.guard(None);
+            return self.short();
         }
         let mut looks = 0;
         while !self.may_pass() {
@@ -109,7 +117,7 @@ impl<T> Biased<T> {
                 std::thread::sleep(NAP);
             }
         }
-        self.guard(Some(mutex))
+        self.long(mutex)
     }
 
     /// For the holder of the mutex: the first thread becomes the owner, and is inside by its short way.
@@ -129,9 +137,20 @@ impl<T> Biased<T> {
         !bias::is_inside(&self.busy)
     }
 
+    /// For the owner inside by the short way.
     #[inline(always)]
-    fn guard<'a>(&'a self, mutex: Option<MutexGuard<'a, ()>>) -> BiasedGuard<'a, T> {
-        BiasedGuard { lock: self, mutex, not_send: std::marker::PhantomData }
+    fn short(&self) -> BiasedGuard<'_, T> {
+        BiasedGuard { lock: self, by_mutex: 0, not_send: std::marker::PhantomData }
+    }
+
+    /// For the holder of the mutex, once the owner is outside for good.
+    fn long(&self, mutex: MutexGuard<'_, ()>) -> BiasedGuard<'_, T> {
+        // SAFETY: only the lifetime changes. The mutex lies in `self` like the guard; the guard is dropped by that of the
+        // returned value, which borrows `self`, or with `self`, whose field it is.
+        let mutex = unsafe { std::mem::transmute::<MutexGuard<'_, ()>, MutexGuard<'static, ()>>(mutex) };
+        // SAFETY: whoever holds the mutex and has passed is alone (`deref`).
+        unsafe { *self.held.get() = Some(mutex) };
+        BiasedGuard { lock: self, by_mutex: 1, not_send: std::marker::PhantomData }
     }
 }
 
@@ -157,8 +176,11 @@ impl<T> DerefMut for BiasedGuard<'_, T> {
 impl<T> Drop for BiasedGuard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.mutex.is_none() {
+        if self.by_mutex == 0 {
             bias::leave(&self.lock.busy);
+        } else {
+            // SAFETY: this thread holds the mutex and has put its guard there; it is taken out before it unlocks.
+            drop(unsafe { (*self.lock.held.get()).take() });
         }
     }
 }
