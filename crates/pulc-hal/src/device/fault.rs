@@ -320,6 +320,10 @@ impl<D: Device> Device for Fault<D> {
         self.inner.wait_fd()
     }
 
+    fn prepare_wait(&mut self) {
+        self.inner.prepare_wait();
+    }
+
     fn close_peer(&mut self, peer: Peer) {
         self.mischief.held.retain(|held| held.from != peer);
         self.inner.close_peer(peer);

@@ -23,6 +23,7 @@ mod tcp_streams;
 #[cfg(test)]
 mod tcp_tests;
 pub mod udp;
+mod udp_arrivals;
 mod udp_outbox;
 mod udp_paths;
 mod udp_socket;
@@ -100,6 +101,16 @@ pub enum Frame<'a> {
 /// Takes what a device has received.
 pub trait Sink {
     fn frame(&mut self, from: Peer, frame: Frame<'_>);
+    /// Whether this sink finds the frames in what came in one piece by itself. Then devices whose frames the network joins hand
+    /// such pieces to [`Sink::run`] instead of taking them apart, which costs them a quicker way of receiving.
+    fn takes_runs(&self) -> bool {
+        false
+    }
+    /// Takes what came in one piece: whole frames one behind the other, or a part of a longer one. Returns how many frames.
+    fn run(&mut self, from: Peer, run: &mut [u8]) -> usize {
+        self.frame(from, Frame::Private(run));
+        1
+    }
     /// Whether no further frame is wanted by this poll, asked after each: what was waited for has come.
     fn is_full(&self) -> bool {
         false
@@ -149,6 +160,10 @@ pub trait Device {
 
     /// A descriptor to wait on, for devices with [`Caps::WAIT_FD`].
     fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// To be called before a wait on [`Device::wait_fd`], and before the last poll: a device that is polled much need not tell the
+    /// descriptor of every frame until then.
+    fn prepare_wait(&mut self) {}
 
     /// Forgets a peer and frees what it held; later sends to it give `PeerGone`.
     fn close_peer(&mut self, peer: Peer);

@@ -44,6 +44,11 @@ impl NetDevice {
         }
     }
 
+    /// Whether a run may be cut into datagrams that arrive as they were sent or joined.
+    pub fn carries_trains(&self) -> bool {
+        matches!(self, NetDevice::Udp(_))
+    }
+
     /// Sends a run of frames, see [`Udp::send_run`].
     ///
     /// # Errors
@@ -110,6 +115,13 @@ impl Device for NetDevice {
         match self {
             NetDevice::Udp(udp) => udp.wait_fd(),
             NetDevice::Tcp(tcp) => tcp.wait_fd(),
+        }
+    }
+
+    fn prepare_wait(&mut self) {
+        match self {
+            NetDevice::Udp(udp) => udp.prepare_wait(),
+            NetDevice::Tcp(tcp) => tcp.prepare_wait(),
         }
     }
 

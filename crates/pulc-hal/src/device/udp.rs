@@ -24,24 +24,26 @@ const FRAME_MAX: usize = 8_128;
 
 /// One UDP address as a device.
 pub struct Udp {
-    paths: Paths,
+    pub(super) paths: Paths,
     local: SocketAddr,
     peers: Vec<Option<Destination>>,
-    by_address: HashMap<SocketAddr, Peer>,
+    pub(super) by_address: HashMap<SocketAddr, Peer>,
     /// The last sender, because it mostly is the next one too.
-    last_sender: Option<(SocketAddr, Peer)>,
+    pub(super) last_sender: Option<(SocketAddr, Peer)>,
     frame_max: usize,
     receive_buffer_bytes: usize,
     segments: bool,
     outbox: Outbox,
-    inbox: Inbox,
+    pub(super) inbox: Inbox,
     /// Of the last batch: entries received, the one being handed out, and how far.
-    received: usize,
-    current: usize,
-    offset: usize,
+    pub(super) received: usize,
+    pub(super) current: usize,
+    pub(super) offset: usize,
     /// How many datagrams to ask for next.
-    batch: usize,
-    counters: DeviceCounters,
+    pub(super) batch: usize,
+    /// Small datagrams that came in a row, one by one.
+    pub(super) small_ones: u32,
+    pub(super) counters: DeviceCounters,
 }
 
 struct Destination {
@@ -77,6 +79,7 @@ impl Udp {
             current: 0,
             offset: 0,
             batch: 1,
+            small_ones: 0,
             counters: DeviceCounters::default(),
         })
     }
@@ -190,7 +193,7 @@ impl Udp {
         if let Some(Some(destination)) = self.peers.get_mut(to.0 as usize)
             && destination.path == Path::Untried
         {
-            destination.path = self.paths.connect(destination.address);
+            destination.path = self.paths.connect(destination.address, to);
         }
     }
 
@@ -265,32 +268,6 @@ impl Udp {
             self.outbox.drop_first(taken);
         }
     }
-
-    /// Fills the inbox if all of it has been handed out. False: nothing there.
-    fn refill(&mut self) -> bool {
-        if self.current < self.received {
-            return true;
-        }
-        (self.received, self.current, self.offset) = (0, 0, 0);
-        let asked = self.batch;
-        let got = self.paths.receive(&mut self.inbox, asked, &mut self.counters.system_calls);
-        self.received = got;
-        // Ask for more when many small datagrams came; one merged train is best worked off while it is in the cache.
-        let small = (0..got).all(|index| self.inbox.shape(index).0 < 4096);
-        self.batch = if got == asked && small { (asked * 2).min(BATCH_MAX) } else { got.clamp(1, BATCH_MAX) };
-        got > 0
-    }
-
-    fn peer_of(&mut self, sender: SocketAddr) -> Option<Peer> {
-        if let Some((address, peer)) = self.last_sender
-            && address == sender
-        {
-            return Some(peer);
-        }
-        let peer = *self.by_address.get(&sender)?;
-        self.last_sender = Some((sender, peer));
-        Some(peer)
-    }
 }
 
 /// What became of a system call for sending.
@@ -343,6 +320,15 @@ impl Device for Udp {
     }
 
     fn poll(&mut self, sink: &mut impl Sink, budget: usize) -> usize {
+        if sink.takes_runs() {
+            if let Some(handed) = self.poll_quickly(sink) {
+                return handed;
+            }
+            if self.current < self.received || self.refill() {
+                return self.hand_runs(sink, budget);
+            }
+            return 0;
+        }
         let mut handed = 0;
         // One batch a poll: to ask again before the frames are worked on would cost a system call that mostly brings nothing.
         while handed < budget && (self.current < self.received || (handed == 0 && self.refill())) {
@@ -371,6 +357,10 @@ impl Device for Udp {
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.paths.wait_fd())
+    }
+
+    fn prepare_wait(&mut self) {
+        self.paths.watch_all();
     }
 
     fn close_peer(&mut self, peer: Peer) {

@@ -3,10 +3,14 @@
 //! by `udp` only; never blocks.
 //!
 //! A connected socket is the better match for its peer's datagrams, so these arrive there; what others send while it is being
-//! made may arrive there too and is told by its sender's address like everything else.
+//! made may arrive there too and is told by its sender's address, until the socket was found empty once.
+//!
+//! One descriptor tells of all of them. That costs something for every datagram sent or received, so the socket that is polled
+//! all the time is taken from it until somebody is about to sleep.
 //!
 //! Source: socket(7) (`SO_REUSEPORT`), epoll(7).
 
+use super::Peer;
 use super::udp_socket::{Inbox, set_option};
 use rustix::event::{Timespec, epoll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
@@ -17,8 +21,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Peers with a socket of their own; descriptors are a budget too.
 const CONNECTED_MAX: usize = 16;
-/// Looks at one socket, in vain or not, before the others are looked at.
+/// Looks at one socket, in vain or not, before the others are looked at; and where there is only the bound one beside it, which
+/// hears new peers only.
 const SAME_SOCKET_MAX: u32 = 16;
+const ONLY_SOCKET_MAX: u32 = 128;
+/// The last socket has just been found empty.
+const LOOKED: u32 = u32::MAX;
+/// Batches in a row from one socket until it counts as polled all the time.
+const HOT_AFTER: u32 = 32;
 /// Wanted for each socket's buffers; the kernel gives what its limits allow.
 const SOCKET_BUFFER_BYTES: i32 = 4 << 20;
 /// How the bound socket is known to epoll.
@@ -37,13 +47,34 @@ pub(super) enum Path {
 pub(super) struct Paths {
     bound: UdpSocket,
     local: SocketAddr,
-    connected: [Option<UdpSocket>; CONNECTED_MAX],
+    connected: [Option<Own>; CONNECTED_MAX],
     connected_count: usize,
     /// Readable when any of the sockets is.
     any: OwnedFd,
     /// Where the last batch came from, and how often only this one was looked at since.
     last: usize,
     looks: u32,
+    /// Batches from there in a row.
+    streak: u32,
+    /// The connected socket that `any` does not tell of.
+    unwatched: Option<usize>,
+}
+
+/// The socket of one peer.
+struct Own {
+    socket: UdpSocket,
+    peer: Peer,
+    /// It was found empty: from here on only its peer is heard.
+    is_settled: bool,
+}
+
+/// What the quick look at a socket brought.
+pub(super) enum Glance {
+    /// One datagram or train of so many bytes from this peer, in the first buffer.
+    Got(Peer, usize),
+    Nothing,
+    /// It is not the time for a quick look.
+    LookProperly,
 }
 
 impl Paths {
@@ -60,6 +91,8 @@ impl Paths {
             any,
             last: BOUND,
             looks: 0,
+            streak: 0,
+            unwatched: None,
         })
     }
 
@@ -78,17 +111,19 @@ impl Paths {
     /// The socket for a path, and whether datagrams still need an address.
     pub fn socket(&self, path: Path) -> (&UdpSocket, bool) {
         match path {
-            Path::Connected(index) => self.connected[index].as_ref().map_or((&self.bound, true), |own| (own, false)),
+            Path::Connected(index) => {
+                self.connected[index].as_ref().map_or((&self.bound, true), |own| (&own.socket, false))
+            }
             Path::Untried | Path::Bound => (&self.bound, true),
         }
     }
 
     /// Gives a peer a socket of its own, if there is one left to give.
-    pub fn connect(&mut self, address: SocketAddr) -> Path {
+    pub fn connect(&mut self, address: SocketAddr, peer: Peer) -> Path {
         let Some(index) = self.connected.iter().position(Option::is_none) else { return Path::Bound };
         match self.make(address, index) {
-            Ok(own) => {
-                self.connected[index] = Some(own);
+            Ok(socket) => {
+                self.connected[index] = Some(Own { socket, peer, is_settled: false });
                 self.connected_count += 1;
                 Path::Connected(index)
             }
@@ -120,42 +155,112 @@ impl Paths {
             && self.connected[index].take().is_some()
         {
             self.connected_count -= 1;
-            self.last = BOUND;
+            (self.last, self.streak) = (BOUND, 0);
+            self.unwatched = self.unwatched.filter(|unwatched| *unwatched != index);
+        }
+    }
+
+    /// Lets the common descriptor tell of every socket again.
+    pub fn watch_all(&mut self) {
+        self.streak = 0;
+        let Some(index) = self.unwatched.take() else { return };
+        if let Some(own) = &self.connected[index] {
+            // Refused only for want of memory; then whoever sleeps is woken by its next timer.
+            let _ = epoll::add(&self.any, &own.socket, epoll::EventData::new_u64(index as u64), epoll::EventFlags::IN);
+        }
+    }
+
+    /// A batch came from the socket looked at last.
+    fn note_batch(&mut self) {
+        self.streak += 1;
+        if self.streak < HOT_AFTER || self.unwatched == Some(self.last) {
+            return;
+        }
+        self.watch_all();
+        if let Some(Some(own)) = self.connected.get(self.last)
+            && epoll::delete(&self.any, &own.socket).is_ok()
+        {
+            self.unwatched = Some(self.last);
+        }
+    }
+
+    fn same_socket_max(&self) -> u32 {
+        if self.connected_count > 1 { SAME_SOCKET_MAX } else { ONLY_SOCKET_MAX }
+    }
+
+    /// Looks at the socket that the last batch came from in the quickest way; counts the system call.
+    pub fn glance(&mut self, inbox: &mut Inbox, calls: &mut u64) -> Glance {
+        if self.looks >= self.same_socket_max() {
+            return Glance::LookProperly;
+        }
+        let Some(Some(own)) = self.connected.get(self.last) else { return Glance::LookProperly };
+        if !own.is_settled {
+            return Glance::LookProperly;
+        }
+        self.looks += 1;
+        *calls += 1;
+        let peer = own.peer;
+        match inbox.receive_plainly(&own.socket) {
+            Ok(len) => {
+                self.note_batch();
+                Glance::Got(peer, len)
+            }
+            // Where others may have something, they are looked at next.
+            Err(_) if self.connected_count > 1 => {
+                self.looks = LOOKED;
+                Glance::LookProperly
+            }
+            Err(_) => Glance::Nothing,
         }
     }
 
     /// Receives a batch of at most `count` from the first socket that has something; counts the system calls.
     pub fn receive(&mut self, inbox: &mut Inbox, count: usize, calls: &mut u64) -> usize {
         // Mostly the next one comes from where the last one came from, and every look costs a system call.
-        if self.connected_count == 0 || self.looks < SAME_SOCKET_MAX {
+        if self.connected_count == 0 || self.looks < self.same_socket_max() {
             self.looks += 1;
             let got = self.receive_from(self.last, inbox, count, calls);
             // Beside a single connected socket the bound one is as good as idle.
             if got > 0 || self.connected_count <= 1 {
                 return got;
             }
+            self.looks = LOOKED;
         }
+        let was_looked_at = self.looks == LOOKED;
         self.looks = 0;
         *calls += 1;
         let mut room = [const { MaybeUninit::<epoll::Event>::uninit() }; CONNECTED_MAX + 1];
         let Ok((readable, _)) = epoll::wait(&self.any, &mut room, Some(&NOTHING_WAITS)) else { return 0 };
         // Another one than the last is preferred: that is why they are asked.
-        let (mut others, mut last) = (None, None);
+        let (mut others, mut last) = (None, self.unwatched.filter(|_| !was_looked_at));
         for event in readable {
             let index = event.data.u64() as usize;
             if index == self.last { last = Some(index) } else { others = others.or(Some(index)) }
         }
         let Some(index) = others.or(last) else { return 0 };
-        self.last = index.min(BOUND);
+        if index != self.last {
+            self.watch_all();
+            self.last = index.min(BOUND);
+        }
         self.receive_from(self.last, inbox, count, calls)
     }
 
-    fn receive_from(&self, index: usize, inbox: &mut Inbox, count: usize, calls: &mut u64) -> usize {
-        let socket = self.connected.get(index).map_or(Some(&self.bound), Option::as_ref);
-        let Some(socket) = socket else { return 0 };
+    fn receive_from(&mut self, index: usize, inbox: &mut Inbox, count: usize, calls: &mut u64) -> usize {
         *calls += 1;
         // Errors here are echoes of earlier sends (a peer's port was closed): they say nothing about this socket.
-        inbox.receive(socket, count).unwrap_or(0)
+        let got = match self.connected.get_mut(index) {
+            Some(Some(own)) => {
+                let result = inbox.receive(&own.socket, count);
+                own.is_settled |= result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+                result.unwrap_or(0)
+            }
+            Some(None) => 0,
+            None => inbox.receive(&self.bound, count).unwrap_or(0),
+        };
+        if got > 0 {
+            self.note_batch();
+        }
+        got
     }
 }
 

@@ -86,6 +86,9 @@ pub(super) fn send_gathered(
     pieces: &[&[u8]],
     segment: Option<u16>,
 ) -> io::Result<()> {
+    if let (None, None, &[only]) = (to, segment, pieces) {
+        return send_plainly(socket, only);
+    }
     let count = pieces.len().min(PIECES_MAX);
     // SAFETY: all-zero bytes are valid for these plain C structures.
     let (mut header, mut parts): (libc::msghdr, [libc::iovec; PIECES_MAX]) = unsafe { zeroed() };
@@ -107,6 +110,13 @@ pub(super) fn send_gathered(
     // SAFETY: the header points to a name, `count` pieces and a control that live until the call returns; the kernel only
     // reads through them.
     let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, libc::MSG_DONTWAIT) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The quickest way for one datagram, where the socket is connected.
+fn send_plainly(socket: &UdpSocket, datagram: &[u8]) -> io::Result<()> {
+    // SAFETY: the kernel reads `len` bytes from the live slice and keeps no pointer to it.
+    let sent = unsafe { libc::send(socket.as_raw_fd(), datagram.as_ptr().cast(), datagram.len(), libc::MSG_DONTWAIT) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
@@ -220,6 +230,16 @@ impl Inbox {
             2..=8 => self.receive_up_to::<8>(socket),
             _ => self.receive_up_to::<BATCH_MAX>(socket),
         }
+    }
+
+    /// Receives one datagram or train from a connected socket the quickest way, without asking who sent it and what it was joined
+    /// of; returns its length.
+    pub fn receive_plainly(&mut self, socket: &UdpSocket) -> io::Result<usize> {
+        let buffer = &mut self.buffers[..BUFFER_BYTES];
+        let (at, len) = (buffer.as_mut_ptr().cast(), buffer.len());
+        // SAFETY: the kernel writes at most `len` bytes to the buffer, which nothing else refers to until the call returns.
+        let got = unsafe { libc::recv(socket.as_raw_fd(), at, len, libc::MSG_DONTWAIT) };
+        if got < 0 { Err(io::Error::last_os_error()) } else { Ok((got as usize).min(BUFFER_BYTES)) }
     }
 
     fn receive_up_to<const COUNT: usize>(&mut self, socket: &UdpSocket) -> io::Result<usize> {

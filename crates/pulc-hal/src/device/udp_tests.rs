@@ -187,3 +187,88 @@ fn peers_with_and_without_a_socket_of_their_own_are_told_apart_and_none_is_overh
     one.flush();
     assert_eq!(collect(&mut hub, 1), [(again, b"heard".to_vec())]);
 }
+
+/// Takes what came in one piece as it came.
+#[derive(Default)]
+struct Runs(Vec<(Peer, Vec<u8>)>);
+
+impl Sink for Runs {
+    fn frame(&mut self, _from: Peer, _frame: Frame<'_>) {
+        panic!("a sink that takes runs is given no single frames");
+    }
+
+    fn takes_runs(&self) -> bool {
+        true
+    }
+
+    fn run(&mut self, from: Peer, run: &mut [u8]) -> usize {
+        self.0.push((from, run.to_vec()));
+        1
+    }
+
+    fn peer_failed(&mut self, _from: Peer, _why: PeerFault) {}
+}
+
+fn collect_runs(device: &mut Udp, bytes: usize) -> Vec<(Peer, Vec<u8>)> {
+    let mut runs = Runs::default();
+    let start = Instant::now();
+    while runs.0.concat_bytes().len() < bytes && start.elapsed() < Duration::from_secs(20) {
+        device.poll(&mut runs, 7);
+    }
+    runs.0
+}
+
+#[test]
+fn a_sink_that_takes_runs_gets_every_byte_from_whom_it_came() {
+    let (mut hub, mut one, mut two) = (device(), device(), device());
+    let at_hub = [hub.open(one.local_address()), hub.open(two.local_address())];
+    for round in 0..100u8 {
+        for (index, rim) in [&mut one, &mut two].into_iter().enumerate() {
+            let to_hub = rim.open(hub.local_address());
+            let run: Vec<u8> = (0..7_300).map(|byte| byte as u8 ^ round ^ index as u8).collect();
+            rim.send_run(to_hub, &[&run], 1000).expect("an idle socket takes a run");
+            let came = collect_runs(&mut hub, run.len());
+            assert!(came.iter().all(|(from, _)| *from == at_hub[index]), "round {round}");
+            assert_eq!(came.concat_bytes(), run, "round {round}");
+            hub.send_run(at_hub[index], &[&[round]], 1).expect("an idle socket takes a frame");
+            assert_eq!(collect_runs(rim, 1), [(to_hub, vec![round])]);
+        }
+    }
+}
+
+#[test]
+fn a_socket_that_was_polled_for_long_still_wakes_a_sleeper_and_so_do_the_others() {
+    let (mut one, to_two, mut two, _) = pair();
+    for round in 0..200u8 {
+        one.send_run(to_two, &[&[round]], 1).expect("an idle socket takes a frame");
+        assert_eq!(collect_runs(&mut two, 1)[0].1, [round]);
+        let to_one = two.open(one.local_address());
+        two.send_run(to_one, &[&[round]], 1).expect("an idle socket takes a frame");
+        collect_runs(&mut one, 1);
+    }
+    let stranger = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback exists");
+    let local = two.local_address();
+    for from_stranger in [false, true, false] {
+        two.prepare_wait();
+        let mut none = Runs::default();
+        while two.poll(&mut none, 7) > 0 {}
+        if from_stranger {
+            stranger.send_to(b"hello", local).expect("loopback takes it");
+        } else {
+            one.send_run(to_two, &[b"wake up"], 7).expect("an idle socket takes a frame");
+        }
+        let fd = two.wait_fd().expect("udp has a descriptor to wait on");
+        let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+        let limit = rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 };
+        let ready = rustix::event::poll(&mut fds, Some(&limit)).expect("waiting works");
+        assert_eq!(ready, 1, "a frame came and the descriptor did not tell");
+        if !from_stranger {
+            assert_eq!(collect_runs(&mut two, 7)[0].1, b"wake up");
+        } else {
+            for _ in 0..1000 {
+                two.poll(&mut none, 7);
+            }
+            assert_eq!(two.counters().frames_refused, 1);
+        }
+    }
+}
