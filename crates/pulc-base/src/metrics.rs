@@ -25,6 +25,8 @@ pub struct LinkCounters {
     pub packets_delivered: u64,
     pub duplicates_dropped: u64,
     pub acks_sent: u64,
+    /// Trains of datagrams that came torn apart and incomplete; their packets are repeated.
+    pub trains_broken: u64,
     /// Frames refused because they, or too many after them, have come before.
     pub replays_refused: u64,
     /// Frames refused because the tag did not verify.

@@ -24,6 +24,8 @@ const BUFFER_PART: usize = 4;
 const FRAME_COST: usize = 768;
 /// Frames in one call.
 const RUN_FRAMES: usize = 44;
+/// Longest packet of one datagram over Ethernet; a longer one leaves as a train.
+const FRAME_BYTES: usize = 1472;
 /// Says that a quarter of the window has come. No message ends in a frame like it, because messages begin with another byte and
 /// go on with zeros.
 const WORD: &[u8] = b"go";
@@ -145,13 +147,14 @@ impl Sink for Inbox {
 
 /// What the tag of one frame costs at either end, in nanoseconds: of a frame around so many bytes, authenticated or encrypted.
 pub fn tag_price_ns(packet_bytes: usize, encrypt: bool) -> f64 {
+    let part = packet_bytes > FRAME_BYTES;
     const FRAMES: u32 = 200;
     let keys = LinkKeys::derive(&KEY, JOB, Rank(0), Rank(0));
     let mut frame = vec![1; packet_bytes + pulc_link::OVERHEAD];
     let mut best = f64::MAX;
     for _ in 0..20 {
         let start = now();
-        (0..FRAMES).for_each(|counter| assert!(keys.seal_and_open(u64::from(counter), &mut frame, encrypt)));
+        (0..FRAMES).for_each(|counter| assert!(keys.seal_and_open(u64::from(counter), &mut frame, encrypt, part)));
         best = best.min(now().since(start).0 as f64 / f64::from(2 * FRAMES));
     }
     best
@@ -189,9 +192,11 @@ impl Links {
     /// Takes what has come, then sends what is due.
     fn progress(&mut self) {
         let mut sink = Packets { link: &mut self.link, inbox: &mut self.inbox };
-        self.rail.device.poll(&mut sink, POLL_FRAMES);
-        self.link.transmit_runs(now(), &mut self.rail);
-        self.rail.device.flush();
+        let came = self.rail.device.poll(&mut sink, POLL_FRAMES);
+        let now = now();
+        if came > 0 || self.link.deadline().is_some_and(|deadline| deadline <= now) {
+            self.link.transmit_runs(now, &mut self.rail);
+        }
     }
 }
 
@@ -219,6 +224,20 @@ impl Sink for Packets<'_> {
         }
     }
 
+    fn takes_runs(&self) -> bool {
+        true
+    }
+
+    fn run(&mut self, from: Peer, run: &mut [u8]) -> usize {
+        let (mut at, mut frames) = (0, 0);
+        while at < run.len() {
+            let len = self.link.next_frame_len(RAIL, &run[at..]);
+            self.frame(from, Frame::Private(&mut run[at..at + len]));
+            (at, frames) = (at + len, frames + 1);
+        }
+        frames
+    }
+
     fn peer_failed(&mut self, _: Peer, why: PeerFault) {
         self.inbox.fault = Some(why);
     }
@@ -229,7 +248,12 @@ impl Channel for Links {
         for packet in message.chunks(self.link.packet_max()) {
             loop {
                 match self.link.send(now(), [packet, &[]]) {
-                    Ok(()) => break,
+                    Ok(()) => {
+                        if self.link.has_a_run() {
+                            self.link.transmit_runs(now(), &mut self.rail);
+                        }
+                        break;
+                    }
                     Err(LinkError::Again) => self.progress(),
                     Err(error) => return Err(Error::Worker(error.to_string())),
                 }

@@ -53,6 +53,7 @@ fn price(len: usize, encrypt: bool) {
         first_window_bytes: 4 << 20,
         retention_max_bytes: 4 << 20,
         encrypt,
+        train_max_bytes: 0,
     };
     let keys = |here, peer| LinkKeys::derive(&[1; 32], JobId(1), Rank(here), Rank(peer));
     let mut one = Link::new(config, keys(0, 1), now());

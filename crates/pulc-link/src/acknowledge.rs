@@ -4,7 +4,6 @@
 //!
 //! Source: RFC 8985 (loss by time and by order), RFC 9002 (round-trip times without ambiguity).
 
-use crate::credit;
 use crate::link::Link;
 use crate::rail::{Health, SILENT_PROBES_MAX};
 use crate::retention::{Slot, State};
@@ -43,7 +42,7 @@ impl Link {
         };
         while self.retention.base() < header.ack {
             let slot = self.retention.release();
-            self.under_way_cost -= credit::cost(slot.frame_len);
+            self.under_way_cost -= self.cost(slot.frame_len);
             if slot.state != State::Arrived {
                 self.arrived(&slot, &mut report);
             }
@@ -80,6 +79,9 @@ impl Link {
         let rail = &mut self.rails[usize::from(slot.rail)];
         if slot.state == State::UnderWay {
             rail.arrived(slot.frame_len as usize, frame_max);
+            if slot.train {
+                self.trains.arrived();
+            }
         }
         let echoed = report.echo.filter(|_| report.rail == slot.rail);
         // Of a repeated packet it is not known which transmission arrived, unless the echo is as new as the last one.
@@ -126,6 +128,9 @@ impl Link {
                 rail.lost(slot.rail_order, slot.frame_len as usize, self.config.frame_max);
                 self.retention.slot_mut(packet).state = State::Lost;
                 self.lost.push_back(packet);
+                if slot.train {
+                    self.trains.lost(now);
+                }
             } else {
                 self.loss_at = Some(self.loss_at.map_or(patient_until, |at| at.min(patient_until)));
             }
@@ -164,6 +169,7 @@ impl Link {
         if self.closed {
             return;
         }
+        self.trains.tick(now);
         if self.loss_at.is_some_and(|at| at <= now) {
             self.detect_losses(now);
         }
@@ -180,6 +186,7 @@ impl Link {
             if self.retention.len() == 0 {
                 self.retention.trim();
                 self.lost = Default::default();
+                self.scratch = Vec::new();
             }
         }
     }

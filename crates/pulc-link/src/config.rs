@@ -1,7 +1,7 @@
 //! Sizes and limits of a link, and their rows in the parameter table. Made by the owner once per process; never changes
 //! while a link lives.
 
-use crate::wire::OVERHEAD;
+use crate::wire::{FRAME_BYTES_MAX, OVERHEAD};
 use pulc_base::param::Param;
 
 /// Most packets a sender may have under way on one link; the width of the selective acknowledgement.
@@ -25,6 +25,9 @@ pub struct Config {
     pub retention_max_bytes: usize,
     /// Encrypt the packets too; the tag is there in any case.
     pub encrypt: bool,
+    /// Longest frame that may leave as a train of datagrams, in bytes. Zero: the rails carry single frames only. What the peer
+    /// sends is understood in any case.
+    pub train_max_bytes: usize,
 }
 
 pub static RETENTION_MAX_BYTES: Param = Param {
@@ -43,8 +46,16 @@ pub static ENCRYPT: Param = Param {
     text: "1: frames between nodes are encrypted, not only authenticated; the same for all ranks of a job",
 };
 
+pub static TRAIN_MAX_BYTES: Param = Param {
+    name: "link_train_max_bytes",
+    default: FRAME_BYTES_MAX as u64,
+    min: 0,
+    max: FRAME_BYTES_MAX as u64,
+    text: "longest frame that leaves as a train of datagrams under one tag, where rails are all udp; 0: none",
+};
+
 /// This crate's rows.
-pub static PARAMS: &[&Param] = &[&RETENTION_MAX_BYTES, &ENCRYPT];
+pub static PARAMS: &[&Param] = &[&RETENTION_MAX_BYTES, &ENCRYPT, &TRAIN_MAX_BYTES];
 
 impl Config {
     /// The parameters in force, for rails whose frames hold `frame_max` bytes. Reads the environment.
@@ -56,11 +67,17 @@ impl Config {
             first_window_bytes: window_bytes,
             retention_max_bytes: RETENTION_MAX_BYTES.read().value as usize,
             encrypt: ENCRYPT.read().value == 1,
+            train_max_bytes: TRAIN_MAX_BYTES.read().value as usize,
         }
     }
 
-    /// Longest packet that fits a frame, in bytes.
+    /// Longest packet that fits a frame of one datagram, in bytes.
     pub fn packet_max(&self) -> usize {
         self.frame_max.saturating_sub(OVERHEAD)
+    }
+
+    /// Datagrams of the longest train; less than two: there are none.
+    pub(crate) fn train_frames_max(&self) -> usize {
+        self.train_max_bytes.min(FRAME_BYTES_MAX) / self.frame_max.max(1)
     }
 }

@@ -4,9 +4,9 @@
 /// What the kernel charges a queued datagram beyond its bytes, roughly (its buffer and bookkeeping).
 const FRAME_COST_BYTES: u64 = 768;
 
-/// What a frame of this length takes from a window.
-pub(crate) fn cost(frame_len: u32) -> u64 {
-    u64::from(frame_len) + FRAME_COST_BYTES
+/// What a frame of this length takes from a window, as if each of its datagrams, `frame_max` bytes long, waited for itself.
+pub(crate) fn cost(frame_len: usize, frame_max: usize) -> u64 {
+    (frame_len + frame_len.div_ceil(frame_max).max(1) * FRAME_COST_BYTES as usize) as u64
 }
 
 /// The window for one of `peers` peers that send at present, for a socket whose receive buffer the kernel reports as

@@ -5,15 +5,32 @@
 //! verify. The nonce is the frame counter, which the link never uses twice (a repeated packet gets a new one): hence one
 //! `Link` per pair, direction and job key, and never one that went on in two processes after a fork.
 //!
-//! Source: RFC 5869 (HKDF); draft-irtf-cfrg-aegis-aead (AEGIS-128L).
+//! Frames of long packets use AEGIS-128X2, which is quicker for many bytes and dearer for few, under keys of their own.
+//!
+//! Source: RFC 5869 (HKDF); draft-irtf-cfrg-aegis-aead (AEGIS-128L, AEGIS-128X2).
 
 use crate::wire::{HEADER_BYTES, TAG_BYTES};
 use aegis::aegis128l::Aegis128L;
+use aegis::aegis128x2::Aegis128X2;
 use pulc_base::{JobId, Rank};
 use ring::hkdf;
 
 const KEY_BYTES: usize = 16;
 type Key = [u8; KEY_BYTES];
+type Tag = [u8; TAG_BYTES];
+
+/// What a key is for; each purpose has keys of its own.
+const FRAMES: &[u8] = b"version 1";
+const PARTS: &[u8] = b"version 1, parts";
+
+/// What a frame is sealed with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Seal {
+    /// What lies behind the header is secret.
+    pub encrypt: bool,
+    /// It carries a part of a long packet.
+    pub part: bool,
+}
 
 /// The keys of the two directions between this rank and a peer.
 pub struct LinkKeys {
@@ -21,13 +38,22 @@ pub struct LinkKeys {
     pub(crate) peer: Rank,
     to_peer: Key,
     from_peer: Key,
+    parts_to_peer: Key,
+    parts_from_peer: Key,
 }
 
 impl LinkKeys {
     /// Derives the keys of the link between `here` (this process) and `peer`. The same call with the ranks exchanged gives
     /// the peer its half.
     pub fn derive(job_key: &[u8; 32], job: JobId, here: Rank, peer: Rank) -> LinkKeys {
-        LinkKeys { here, peer, to_peer: derive(job_key, job, here, peer), from_peer: derive(job_key, job, peer, here) }
+        LinkKeys {
+            here,
+            peer,
+            to_peer: derive(job_key, FRAMES, job, here, peer),
+            from_peer: derive(job_key, FRAMES, job, peer, here),
+            parts_to_peer: derive(job_key, PARTS, job, here, peer),
+            parts_from_peer: derive(job_key, PARTS, job, peer, here),
+        }
     }
 
     /// What streams between the two begin with, to the peer and from it: who knows them knows the job's key, or has listened.
@@ -37,33 +63,35 @@ impl LinkKeys {
 
     /// Completes a frame that is about to leave: its last 16 bytes become the tag over all before them; with `encrypt` what
     /// lies behind the header becomes secret.
-    pub(crate) fn seal(&self, counter: u64, frame: &mut [u8], encrypt: bool) {
+    pub(crate) fn seal(&self, counter: u64, frame: &mut [u8], seal: Seal) {
         let (body, tag) = frame.split_last_chunk_mut::<TAG_BYTES>().expect("every frame has room for its tag");
-        let cipher = Aegis128L::<TAG_BYTES>::new(&self.to_peer, &nonce(counter));
-        *tag = if encrypt {
-            let (header, packet) = body.split_at_mut(HEADER_BYTES);
-            cipher.encrypt_in_place(packet, header)
+        let (header, packet) = body.split_at_mut(if seal.encrypt { HEADER_BYTES } else { body.len() });
+        *tag = if seal.part {
+            Aegis128X2::<TAG_BYTES>::new(&self.parts_to_peer, &nonce(counter)).encrypt_in_place(packet, header)
         } else {
-            cipher.encrypt_in_place(&mut [], body)
+            Aegis128L::<TAG_BYTES>::new(&self.to_peer, &nonce(counter)).encrypt_in_place(packet, header)
         };
     }
 
     /// What a frame costs at both ends, for those who measure: seals it and opens it again, which succeeds with keys of a rank for
-    /// itself.
-    pub fn seal_and_open(&self, counter: u64, frame: &mut [u8], encrypt: bool) -> bool {
-        self.seal(counter, frame, encrypt);
-        self.open(counter, frame, encrypt)
+    /// itself. `part`: as a frame of a long packet.
+    pub fn seal_and_open(&self, counter: u64, frame: &mut [u8], encrypt: bool, part: bool) -> bool {
+        self.seal(counter, frame, Seal { encrypt, part });
+        self.open(counter, frame, Seal { encrypt, part })
     }
 
     /// Verifies a frame on arrival and decrypts it in place if it is encrypted. False: it was not sealed by the peer for us.
-    pub(crate) fn open(&self, counter: u64, frame: &mut [u8], encrypted: bool) -> bool {
+    pub(crate) fn open(&self, counter: u64, frame: &mut [u8], seal: Seal) -> bool {
         let Some((body, tag)) = frame.split_last_chunk_mut::<TAG_BYTES>() else { return false };
-        let cipher = Aegis128L::<TAG_BYTES>::new(&self.from_peer, &nonce(counter));
-        if encrypted {
-            let Some((header, packet)) = body.split_at_mut_checked(HEADER_BYTES) else { return false };
+        let behind = if seal.encrypt { HEADER_BYTES } else { body.len() };
+        let Some((header, packet)) = body.split_at_mut_checked(behind) else { return false };
+        let tag: &Tag = tag;
+        if seal.part {
+            let cipher = Aegis128X2::<TAG_BYTES>::new(&self.parts_from_peer, &nonce(counter));
             cipher.decrypt_in_place(packet, tag, header).is_ok()
         } else {
-            cipher.decrypt_in_place(&mut [], tag, body).is_ok()
+            let cipher = Aegis128L::<TAG_BYTES>::new(&self.from_peer, &nonce(counter));
+            cipher.decrypt_in_place(packet, tag, header).is_ok()
         }
     }
 }
@@ -83,11 +111,11 @@ impl hkdf::KeyType for KeyLength {
     }
 }
 
-fn derive(job_key: &[u8; 32], job: JobId, src: Rank, dst: Rank) -> Key {
+fn derive(job_key: &[u8; 32], purpose: &[u8], job: JobId, src: Rank, dst: Rank) -> Key {
     let mut key = [0; KEY_BYTES];
     hkdf::Salt::new(hkdf::HKDF_SHA256, b"pulc link frames")
         .extract(job_key)
-        .expand(&[b"version 1", &job.0.to_le_bytes(), &src.0.to_le_bytes(), &dst.0.to_le_bytes()], KeyLength)
+        .expand(&[purpose, &job.0.to_le_bytes(), &src.0.to_le_bytes(), &dst.0.to_le_bytes()], KeyLength)
         .and_then(|okm| okm.fill(&mut key))
         .expect("one key is shorter than HKDF's limit");
     key
@@ -113,36 +141,47 @@ mod tests {
         (keys(1, 2), keys(2, 1))
     }
 
-    fn sealed(keys: &LinkKeys, counter: u64, encrypt: bool) -> Vec<u8> {
+    const SEALS: [Seal; 4] = [
+        Seal { encrypt: false, part: false },
+        Seal { encrypt: true, part: false },
+        Seal { encrypt: false, part: true },
+        Seal { encrypt: true, part: true },
+    ];
+
+    fn sealed(keys: &LinkKeys, counter: u64, seal: Seal) -> Vec<u8> {
         let mut frame = vec![0x33; HEADER_BYTES + 100 + TAG_BYTES];
-        keys.seal(counter, &mut frame, encrypt);
+        keys.seal(counter, &mut frame, seal);
         frame
     }
 
     #[test]
     fn the_peer_opens_what_was_sealed_for_it_and_only_that() {
         let (one, two) = pair();
-        for encrypt in [false, true] {
-            let frame = sealed(&one, 77, encrypt);
+        for seal in SEALS {
+            let frame = sealed(&one, 77, seal);
             let mut opened = frame.clone();
-            assert!(two.open(77, &mut opened, encrypt));
+            assert!(two.open(77, &mut opened, seal));
             assert!(opened[..HEADER_BYTES + 100].iter().all(|&byte| byte == 0x33));
-            assert_eq!(frame[HEADER_BYTES] != 0x33, encrypt, "secret only when encrypted");
-            assert!(!two.open(78, &mut frame.clone(), encrypt), "another counter");
-            assert!(!two.open(77, &mut frame.clone(), !encrypt), "the other mode");
-            assert!(!one.open(77, &mut frame.clone(), encrypt), "reflected to its sender");
+            assert_eq!(frame[HEADER_BYTES] != 0x33, seal.encrypt, "secret only when encrypted");
+            assert!(!two.open(78, &mut frame.clone(), seal), "another counter");
+            assert!(!one.open(77, &mut frame.clone(), seal), "reflected to its sender");
+            for other in SEALS.into_iter().filter(|other| *other != seal) {
+                assert!(!two.open(77, &mut frame.clone(), other), "{seal:?} opened as {other:?}");
+            }
         }
     }
 
     #[test]
     fn a_frame_for_another_rank_or_of_another_job_does_not_verify() {
         let (one, _) = pair();
-        let frame = sealed(&one, 1, false);
-        let third = LinkKeys::derive(&[5; 32], JobId(9), Rank(3), Rank(1));
-        let other_job = LinkKeys::derive(&[5; 32], JobId(8), Rank(2), Rank(1));
-        let other_secret = LinkKeys::derive(&[6; 32], JobId(9), Rank(2), Rank(1));
-        for keys in [third, other_job, other_secret] {
-            assert!(!keys.open(1, &mut frame.clone(), false));
+        for seal in SEALS {
+            let frame = sealed(&one, 1, seal);
+            let third = LinkKeys::derive(&[5; 32], JobId(9), Rank(3), Rank(1));
+            let other_job = LinkKeys::derive(&[5; 32], JobId(8), Rank(2), Rank(1));
+            let other_secret = LinkKeys::derive(&[6; 32], JobId(9), Rank(2), Rank(1));
+            for keys in [third, other_job, other_secret] {
+                assert!(!keys.open(1, &mut frame.clone(), seal));
+            }
         }
     }
 
@@ -158,12 +197,12 @@ mod tests {
     #[test]
     fn every_flipped_bit_is_noticed() {
         let (one, two) = pair();
-        for encrypt in [false, true] {
-            let frame = sealed(&one, 5, encrypt);
+        for seal in SEALS {
+            let frame = sealed(&one, 5, seal);
             for bit in 0..frame.len() * 8 {
                 let mut bent = frame.clone();
                 bent[bit / 8] ^= 1 << (bit % 8);
-                assert!(!two.open(5, &mut bent, encrypt), "bit {bit} flipped unnoticed");
+                assert!(!two.open(5, &mut bent, seal), "bit {bit} flipped unnoticed");
             }
         }
     }

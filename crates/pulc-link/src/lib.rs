@@ -5,11 +5,15 @@ mod acknowledge;
 mod arrivals;
 mod config;
 mod credit;
+mod glue;
 mod keys;
 mod link;
+mod partial;
 mod rail;
+mod receive;
 mod replay;
 mod retention;
+mod trains;
 mod transmit;
 mod wire;
 

@@ -1,18 +1,24 @@
 //! The engine: one `Link` per pair of processes. Called by the handler with packets, frames and times; does no I/O, has no
-//! clock, and believes nothing of a frame before its tag verified. What leaves is made in `transmit`, what the peer
-//! acknowledged is worked off in `acknowledge`.
+//! clock, and believes nothing of a frame before its tag verified. What leaves is made in `transmit`, what arrives is taken
+//! in `receive`, what the peer acknowledged is worked off in `acknowledge`.
 
-use crate::arrivals::{Arrival, Arrivals};
+use crate::arrivals::Arrivals;
 use crate::config::{Config, RAILS_MAX};
+use crate::credit;
+use crate::glue::Glue;
 use crate::keys::LinkKeys;
 use crate::rail::{Health, RailState};
 use crate::replay::Replay;
 use crate::retention::Retention;
-use crate::wire::{ASK, DATA, ENCRYPTED, HEADER_BYTES, Header, SACK, TAG_BYTES};
+use crate::trains::Trains;
+use crate::wire::PART_OVERHEAD;
 use pulc_base::Rank;
 use pulc_base::clock::Nanos;
 use pulc_base::metrics::LinkCounters;
 use std::collections::VecDeque;
+
+/// So much waiting is sent at once, whatever follows: half of what one system call takes.
+const RUN_WORTH_BYTES: usize = 32 << 10;
 
 /// A path between the two processes, as both ends number it: the position in `BootTask::rails`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -63,7 +69,7 @@ pub trait Outlet {
 /// What was last heard on one rail.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Heard {
-    /// Newest frame counter and when it came.
+    /// Newest frame counter and when it came at the earliest.
     pub newest: Option<(u64, Nanos)>,
     /// The peer wants an acknowledgement on this rail at once.
     pub asked: bool,
@@ -87,6 +93,7 @@ pub struct Link {
     pub(crate) rails: Vec<RailState>,
     /// How many later frames may overtake one on a rail before it counts as lost.
     pub(crate) overtaken_max: u64,
+    pub(crate) trains: Trains,
     pub(crate) loss_at: Option<Nanos>,
     pub(crate) trim_at: Option<Nanos>,
     /// The outlet was full: when to offer it the rest again.
@@ -96,6 +103,8 @@ pub struct Link {
     // What arrives.
     pub(crate) replay: Replay,
     pub(crate) arrivals: Arrivals,
+    /// A train that comes in pieces.
+    pub(crate) glue: Option<Glue>,
     pub(crate) window_bytes: u32,
     pub(crate) heard: Vec<Heard>,
     /// Rail of the newest packet: where acknowledgements go.
@@ -121,12 +130,14 @@ impl Link {
             epoch: 0,
             rails: (0..config.rails).map(|_| RailState::new(Health::Up, now)).collect(),
             overtaken_max: 3,
+            trains: Trains::new(config.train_frames_max()),
             loss_at: None,
             trim_at: None,
             retry_at: None,
             scratch: Vec::new(),
             replay: Replay::new(),
-            arrivals: Arrivals::new(config.window_bytes),
+            arrivals: Arrivals::new(config.window_bytes, config.frame_max),
+            glue: None,
             window_bytes: config.window_bytes,
             heard: vec![Heard::default(); usize::from(config.rails)],
             ack_rail: 0,
@@ -139,9 +150,24 @@ impl Link {
         self.keys.peer
     }
 
-    /// Longest packet that `send` takes, in bytes.
+    /// Longest packet that it is good to send now, in bytes: what fits one frame, or a train where trains get through and there
+    /// is room for several in the windows. Changes with what the network does.
     pub fn packet_max(&self) -> usize {
-        self.config.packet_max()
+        let frame_max = self.config.frame_max;
+        let widest = self.rails.iter().filter(|rail| rail.health == Health::Up).map(RailState::window_bytes).max();
+        let room = widest.unwrap_or(0).min(self.peer_window_bytes as usize / 2).min(self.window_of_trains());
+        let frames = self.trains.frames().min(room / frame_max);
+        if frames < 2 { self.config.packet_max() } else { frames * frame_max - PART_OVERHEAD }
+    }
+
+    /// Trains are no longer than a quarter of what may be kept.
+    fn window_of_trains(&self) -> usize {
+        self.config.retention_max_bytes / 4
+    }
+
+    /// Whether so much waits to leave that it is worth a system call of its own.
+    pub fn has_a_run(&self) -> bool {
+        self.retention.queued_bytes() >= RUN_WORTH_BYTES
     }
 
     /// Keeps a packet (the two parts joined) for exactly-once, in-order delivery. It leaves with the next `transmit_runs`.
@@ -149,99 +175,22 @@ impl Link {
     /// # Errors
     /// [`LinkError::Again`] when retention is full, which is back-pressure and no failure.
     pub fn send(&mut self, _now: Nanos, parts: [&[u8]; 2]) -> Result<(), LinkError> {
-        let (len, max) = (parts[0].len() + parts[1].len(), self.packet_max());
+        let (len, single) = (parts[0].len() + parts[1].len(), self.config.packet_max());
         if self.closed {
             return Err(LinkError::Dead);
         }
+        // What was good to send a moment ago is taken.
+        let max = (self.config.train_frames_max() * self.config.frame_max).saturating_sub(PART_OVERHEAD).max(single);
         if len > max {
             return Err(LinkError::TooLong { len, max });
         }
         self.trim_at = None;
-        if self.retention.push(parts) { Ok(()) } else { Err(LinkError::Again) }
+        if self.retention.push(parts, len > single) { Ok(()) } else { Err(LinkError::Again) }
     }
 
-    /// Takes a frame from a rail. The packet in it is returned at once, without a copy, if it is the next one in order;
-    /// afterwards [`Link::next_packet`] has those that were waiting for it. The frame may be decrypted in place.
-    ///
-    /// # Errors
-    /// [`Refused`], which is counted; nothing needs to be done about it.
-    pub fn receive<'f>(&mut self, now: Nanos, rail: Rail, frame: &'f mut [u8]) -> Result<Option<&'f [u8]>, Refused> {
-        let header = self.verify(rail, frame).inspect_err(|&why| self.count(why))?;
-        let inside = &frame[HEADER_BYTES..frame.len() - TAG_BYTES];
-        let sack = if header.has(SACK) { inside } else { &[] };
-        if !self.acknowledges_only_what_was_sent(&header, sack) {
-            let why = Refused::Malformed { len: frame.len() };
-            self.count(why);
-            return Err(why);
-        }
-        self.note(now, &header);
-        self.on_acknowledgement(now, &header, sack);
-        if !header.has(DATA) {
-            return Ok(None);
-        }
-        match self.arrivals.packet(now, header.packet, inside) {
-            Arrival::Next => {
-                self.counters.packets_delivered += 1;
-                Ok(Some(inside))
-            }
-            Arrival::Kept => Ok(None),
-            Arrival::Duplicate => {
-                self.counters.duplicates_dropped += 1;
-                Ok(None)
-            }
-            Arrival::OutsideWindow => {
-                self.count(Refused::OutsideWindow);
-                Err(Refused::OutsideWindow)
-            }
-        }
-    }
-
-    /// Everything that is checked before a frame is believed. Changes nothing but the frame.
-    fn verify(&self, rail: Rail, frame: &mut [u8]) -> Result<Header, Refused> {
-        if self.closed {
-            return Err(Refused::Dead);
-        }
-        let header = Header::read(frame).ok_or(Refused::Malformed { len: frame.len() })?;
-        if header.src != self.keys.peer
-            || header.dst != self.keys.here
-            || header.rail != rail.0
-            || usize::from(rail.0) >= self.rails.len()
-        {
-            return Err(Refused::NotOurs);
-        }
-        if !self.replay.is_fresh(header.counter) {
-            return Err(Refused::Replayed);
-        }
-        if header.has(ENCRYPTED) != self.config.encrypt || !self.keys.open(header.counter, frame, header.has(ENCRYPTED))
-        {
-            return Err(Refused::Tag);
-        }
-        Ok(header)
-    }
-
-    fn count(&mut self, why: Refused) {
-        match why {
-            Refused::Tag => self.counters.tags_refused += 1,
-            Refused::Replayed => self.counters.replays_refused += 1,
-            _ => self.counters.malformed_refused += 1,
-        }
-    }
-
-    /// Notes that a verified frame has come, and the window it brings if nothing newer has come before it.
-    fn note(&mut self, now: Nanos, header: &Header) {
-        if self.replay.note(header.counter) {
-            self.peer_window_bytes = header.window_bytes;
-        }
-        let index = usize::from(header.rail);
-        self.rails[index].last_heard = now;
-        let heard = &mut self.heard[index];
-        if heard.newest.is_none_or(|(counter, _)| counter < header.counter) {
-            heard.newest = Some((header.counter, now));
-        }
-        heard.asked |= header.has(ASK);
-        if header.has(DATA) {
-            self.ack_rail = header.rail;
-        }
+    /// What a frame of this length takes of the peer's window.
+    pub(crate) fn cost(&self, frame_len: u32) -> u64 {
+        credit::cost(frame_len as usize, self.config.frame_max)
     }
 
     /// The next packet in order among those that arrived too early, if its turn has come. To be called until `None` after
@@ -298,6 +247,7 @@ impl Link {
         self.retention.clear();
         self.lost = VecDeque::new();
         self.under_way_cost = 0;
+        self.glue = None;
     }
 
     pub fn counters(&self) -> LinkCounters {
@@ -306,6 +256,7 @@ impl Link {
 
     /// Bytes of memory that packets hold at present: waiting to be acknowledged, and arrived too early.
     pub fn memory_bytes(&self) -> usize {
-        self.retention.allocated_bytes() + self.arrivals.kept_bytes()
+        let glued = self.glue.as_ref().map_or(0, |glue| glue.bytes.capacity());
+        self.retention.allocated_bytes() + self.arrivals.kept_bytes() + glued
     }
 }

@@ -78,6 +78,8 @@ pub(crate) struct RailState {
     silent_probes: u32,
     pub silent_since: Nanos,
     pub last_heard: Nanos,
+    /// When the owner looked at the rail before its present look; zero: it does not say.
+    pub looked_before: Nanos,
 }
 
 impl RailState {
@@ -101,6 +103,7 @@ impl RailState {
             silent_probes: 0,
             silent_since: now,
             last_heard: now,
+            looked_before: Nanos(0),
         }
     }
 
@@ -111,6 +114,11 @@ impl RailState {
 
     pub fn srtt(&self) -> Nanos {
         self.srtt
+    }
+
+    /// Bytes that may be under way on the rail.
+    pub fn window_bytes(&self) -> usize {
+        self.window_bytes
     }
 
     pub fn silent_probes(&self) -> u32 {
@@ -194,9 +202,15 @@ impl RailState {
         self.probe_at = self.probe_at.or(Some(now + self.patience(Nanos(0))));
     }
 
-    /// A round trip was measured without doubt about which frame was answered.
+    /// When what is read now may have come at the earliest: at once after the look before.
+    pub fn came_from(&self, now: Nanos) -> Nanos {
+        if self.looked_before == Nanos(0) { now } else { self.looked_before.min(now) }
+    }
+
+    /// A round trip was measured without doubt about which frame was answered. The answer may have waited here since the last
+    /// look: a process that was not given its core must not take that for a queue in the network.
     pub fn measured(&mut self, now: Nanos, sample: Nanos) {
-        let sample = sample.max(Nanos(1));
+        let sample = sample.since(now.since(self.came_from(now))).max(sample.min(self.fastest)).max(Nanos(1));
         self.react_to_queue(now, sample);
         self.fastest = self.fastest.min(sample);
         if self.srtt == Nanos(0) {
@@ -237,9 +251,9 @@ impl RailState {
         path + Nanos(small)
     }
 
-    /// `bytes` arrived; the window grows if it was what held the sender back.
+    /// A frame of `bytes` arrived; the window grows if it was what held the sender back: was there no room for two more such?
     pub fn arrived(&mut self, bytes: usize, frame_max: usize) {
-        let was_limit = self.in_flight_bytes + 2 * frame_max >= self.window_bytes;
+        let was_limit = self.in_flight_bytes + 2 * frame_max.max(bytes) >= self.window_bytes;
         self.in_flight_bytes = self.in_flight_bytes.saturating_sub(bytes);
         if !was_limit {
             return;
@@ -333,6 +347,27 @@ mod tests {
             rail.measured(now, Nanos::from_us(8_000));
         });
         assert_eq!(rail.window_bytes, WINDOW_OF_QUEUE_MIN_BYTES);
+    }
+
+    #[test]
+    fn answers_that_waited_for_this_process_shrink_nothing() {
+        let mut rail = RailState::new(Health::Up, Nanos(0));
+        rail.window_bytes = 1 << 20;
+        (0..20).for_each(|_| rail.measured(Nanos(0), Nanos::from_us(50)));
+        let mut now = Nanos::from_ms(1);
+        for _ in 0..400 {
+            rail.looked_before = now;
+            now = now + Nanos::from_ms(8);
+            rail.measured(now, Nanos::from_ms(8));
+        }
+        assert_eq!((rail.window_bytes, rail.srtt()), (1 << 20, Nanos::from_us(50)));
+        // A queue is told from that: looked at all the time, the answers still come late.
+        for _ in 0..400 {
+            rail.looked_before = now;
+            now = now + Nanos::from_us(50);
+            rail.measured(now, Nanos::from_ms(8));
+        }
+        assert!(rail.window_bytes < 1 << 20, "{}", rail.window_bytes);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! leave in. Frames of one size lie one behind the other, so a device gathers a whole run from few pieces with one system
 //! call and nothing is copied twice. Called by the engine; knows neither time nor rails beyond noting them.
 
-use crate::wire::{HEADER_BYTES, OVERHEAD};
+use crate::wire::{HEADER_BYTES, OVERHEAD, PART_OVERHEAD, PLACE_BYTES, TAG_BYTES};
 use pulc_base::clock::Nanos;
 use std::collections::VecDeque;
 
@@ -33,6 +33,10 @@ pub(crate) struct Slot {
     pub state: State,
     /// More than once sent.
     pub repeated: bool,
+    /// Longer than one datagram: it leaves as a train or in parts,
+    pub long: bool,
+    /// and has left as a train.
+    pub train: bool,
     /// Rail, place in that rail's order, frame counter and time of the last transmission.
     pub rail: u8,
     pub rail_order: u64,
@@ -62,6 +66,8 @@ pub(crate) struct Retention {
     spare: Vec<Box<[u8]>>,
     bytes: usize,
     bytes_max: usize,
+    /// Frames of packets never sent.
+    queued_bytes: usize,
 }
 
 impl Retention {
@@ -75,6 +81,7 @@ impl Retention {
             spare: Vec::new(),
             bytes: 0,
             bytes_max,
+            queued_bytes: 0,
         }
     }
 
@@ -98,6 +105,11 @@ impl Retention {
         self.slots.len()
     }
 
+    /// Bytes of frames never sent.
+    pub fn queued_bytes(&self) -> usize {
+        self.queued_bytes
+    }
+
     /// Bytes kept, bookkeeping included.
     #[cfg(test)]
     pub fn bytes(&self) -> usize {
@@ -109,9 +121,11 @@ impl Retention {
         self.chunks.iter().map(|chunk| chunk.bytes.len()).chain(self.spare.iter().map(|spare| spare.len())).sum()
     }
 
-    /// Keeps a packet, leaving room for header and tag around it. False: full.
-    pub fn push(&mut self, parts: [&[u8]; 2]) -> bool {
-        let frame_len = OVERHEAD + parts[0].len() + parts[1].len();
+    /// Keeps a packet, leaving room for header and tag around it, and for its place if it is `long`. False: full.
+    pub fn push(&mut self, parts: [&[u8]; 2], long: bool) -> bool {
+        let (overhead, front) =
+            if long { (PART_OVERHEAD, HEADER_BYTES + PLACE_BYTES) } else { (OVERHEAD, HEADER_BYTES) };
+        let frame_len = overhead + parts[0].len() + parts[1].len();
         let cost = frame_len + size_of::<Slot>();
         if self.bytes + cost > self.bytes_max && !self.slots.is_empty() {
             return false;
@@ -121,15 +135,18 @@ impl Retention {
         }
         let chunk = self.chunks.back_mut().expect("a chunk with room was made sure of");
         let at = chunk.used;
-        let middle = at + HEADER_BYTES + parts[0].len();
-        chunk.bytes[at + HEADER_BYTES..middle].copy_from_slice(parts[0]);
+        let middle = at + front + parts[0].len();
+        chunk.bytes[at + front..middle].copy_from_slice(parts[0]);
         chunk.bytes[middle..middle + parts[1].len()].copy_from_slice(parts[1]);
         chunk.used += frame_len;
         chunk.live += 1;
         self.bytes += cost;
+        self.queued_bytes += frame_len;
         self.slots.push_back(Slot {
             state: State::Queued,
             repeated: false,
+            long,
+            train: false,
             rail: 0,
             rail_order: 0,
             counter: 0,
@@ -172,6 +189,14 @@ impl Retention {
         &mut chunk.bytes[slot.at as usize..(slot.at + slot.frame_len) as usize]
     }
 
+    /// The bytes of a long packet.
+    pub fn long_packet(&self, packet: u64) -> &[u8] {
+        let slot = self.slot(packet);
+        debug_assert!(slot.long);
+        let chunk = &self.chunks[(slot.chunk - self.chunk_base) as usize];
+        &chunk.bytes[slot.at as usize + HEADER_BYTES + PLACE_BYTES..(slot.at + slot.frame_len) as usize - TAG_BYTES]
+    }
+
     /// The frames of `count` packets, as the pieces of memory they lie in. At most [`PIECES_MAX`]; the rest are empty.
     pub fn pieces(&self, first: u64, count: usize) -> ([&[u8]; PIECES_MAX], usize) {
         let mut pieces: [&[u8]; PIECES_MAX] = [&[]; PIECES_MAX];
@@ -193,7 +218,10 @@ impl Retention {
 
     /// Notes that the first `count` fresh packets are no longer fresh.
     pub fn sent_fresh(&mut self, count: usize) {
-        self.fresh += count as u64;
+        for _ in 0..count {
+            self.queued_bytes -= self.slot(self.fresh).frame_len as usize;
+            self.fresh += 1;
+        }
         debug_assert!(self.fresh <= self.end());
     }
 
@@ -233,7 +261,7 @@ impl Retention {
         self.base = self.end();
         self.fresh = self.base;
         self.slots.clear();
-        self.bytes = 0;
+        (self.bytes, self.queued_bytes) = (0, 0);
         self.trim();
     }
 }
@@ -246,7 +274,7 @@ mod tests {
     fn frames_of_bulk_lie_one_behind_the_other() {
         let mut retention = Retention::new(1 << 20);
         let packet = [9; 1000];
-        (0..200).for_each(|_| assert!(retention.push([&packet[..300], &packet[300..]])));
+        (0..200).for_each(|_| assert!(retention.push([&packet[..300], &packet[300..]], false)));
         let runs = (1..200).filter(|&packet| !retention.follows(packet)).count();
         assert!(runs <= 4, "{runs} seams in 200 packets of 1000 bytes");
         let (pieces, used) = retention.pieces(100, 80);
@@ -259,27 +287,40 @@ mod tests {
     #[test]
     fn a_full_retention_refuses_and_a_released_packet_makes_room() {
         let mut retention = Retention::new(10_000);
-        while retention.push([&[1; 900], &[]]) {}
+        while retention.push([&[1; 900], &[]], false) {}
         let kept = retention.len();
         assert!(retention.bytes() <= 10_000 && kept >= 9);
         retention.sent_fresh(1);
         retention.release();
-        assert!(retention.push([&[1; 900], &[]]));
-        assert!(!retention.push([&[1; 900], &[]]));
+        assert!(retention.push([&[1; 900], &[]], false));
+        assert!(!retention.push([&[1; 900], &[]], false));
     }
 
     #[test]
     fn memory_is_reused_while_busy_and_given_back_when_idle() {
         let mut retention = Retention::new(1 << 20);
         for _ in 0..50 {
-            (0..300).for_each(|_| assert!(retention.push([&[1; 1400], &[]])));
+            (0..300).for_each(|_| assert!(retention.push([&[1; 1400], &[]], false)));
             retention.sent_fresh(300);
             (0..300).for_each(|_| _ = retention.release());
             assert!(retention.allocated_bytes() < 1 << 20);
         }
         retention.trim();
         assert_eq!((retention.allocated_bytes(), retention.bytes(), retention.len()), (0, 0, 0));
-        assert!(retention.push([&[1], &[2]]));
+        assert!(retention.push([&[1], &[2]], false));
         assert_eq!(retention.frame_mut(15_000).len(), OVERHEAD + 2);
+    }
+
+    #[test]
+    fn a_long_packet_is_kept_in_one_piece_behind_its_place() {
+        let mut retention = Retention::new(1 << 20);
+        let packet: Vec<u8> = (0..60_000).map(|byte| byte as u8).collect();
+        assert!(retention.push([&[7; 10], &[]], false));
+        assert!(retention.push([&packet[..16], &packet[16..]], true));
+        assert_eq!(retention.long_packet(1), packet);
+        assert_eq!(retention.frame_mut(1).len(), 60_000 + PART_OVERHEAD);
+        assert_eq!(retention.queued_bytes(), 10 + OVERHEAD + 60_000 + PART_OVERHEAD);
+        retention.sent_fresh(2);
+        assert_eq!(retention.queued_bytes(), 0);
     }
 }

@@ -2,20 +2,34 @@
 //! received or sent something and when a timer is due; hands frames to an outlet and does no I/O itself.
 
 use crate::PACKETS_UNDER_WAY_MAX;
-use crate::credit;
+use crate::keys::Seal;
 use crate::link::{Full, Link, Outlet, Rail};
 use crate::rail::{Health, Probe};
 use crate::retention::{PIECES_MAX, State};
 use crate::wire::{
-    ASK, CONTROL_FRAME_MAX, DATA, DUPLICATE, ECHO, ENCRYPTED, HEADER_BYTES, Header, OVERHEAD, SACK, SACK_BYTES_MAX,
+    ASK, CONTROL_FRAME_MAX, COUNTER_END, DATA, DUPLICATE, ECHO, ENCRYPTED, FRAME_BYTES_MAX, HEADER_BYTES, Header,
+    OVERHEAD, PART, PART_OVERHEAD, PLACE_BYTES, Place, SACK, SACK_BYTES_MAX, TAG_BYTES,
 };
 use pulc_base::clock::Nanos;
 
 /// Most frames and bytes in one run: what one system call with UDP segmentation takes.
 const RUN_FRAMES_MAX: usize = 64;
-const RUN_BYTES_MAX: usize = 65_507;
+const RUN_BYTES_MAX: usize = FRAME_BYTES_MAX;
+/// Frames that one round of transmission may use, at most: so many counters are left when a link falls silent.
+const COUNTERS_SPARE: u64 = 1 << 20;
 /// When an outlet was full it is offered the rest after this, or earlier if the owner comes by.
 const RETRY_AFTER: Nanos = Nanos::from_us(200);
+
+/// How packets leave.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// Each in a frame of one datagram.
+    Frames,
+    /// One long packet, as a train.
+    Train,
+    /// One long packet, in frames of one datagram.
+    Parts,
+}
 
 /// Packets that leave together.
 struct Run {
@@ -24,6 +38,7 @@ struct Run {
     segment: usize,
     rail: usize,
     fresh: bool,
+    form: Form,
 }
 
 /// An outlet for one frame.
@@ -46,7 +61,7 @@ impl Outlet for OneFrame<'_> {
 
 impl Link {
     /// Writes the next frame that is due to `out` (at least `config.frame_max` bytes); its rail and length. For rails that
-    /// take single frames; [`Link::transmit_runs`] does the same without a copy.
+    /// take single frames and links without trains; [`Link::transmit_runs`] does the same without a copy.
     pub fn transmit(&mut self, now: Nanos, out: &mut [u8]) -> Option<(Rail, usize)> {
         let mut one = OneFrame { out, taken: None };
         self.emit(now, &mut one, 1);
@@ -61,6 +76,11 @@ impl Link {
 
     fn emit(&mut self, now: Nanos, outlet: &mut impl Outlet, frames_max: usize) -> usize {
         if self.closed {
+            return 0;
+        }
+        if self.next_counter >= COUNTER_END - COUNTERS_SPARE {
+            // To repeat a counter would give the key away.
+            self.close();
             return 0;
         }
         self.tick(now);
@@ -106,13 +126,16 @@ impl Link {
         };
         let segment = self.retention.slot(first).frame_len as usize;
         let rail = self.pick_rail(segment)?;
+        if self.retention.slot(first).long {
+            return Some(self.long_run(first, rail, fresh));
+        }
         let (mut count, mut bytes, mut pieces) = (1, segment, 1);
-        let mut cost = credit::cost(segment as u32);
+        let mut cost = self.cost(segment as u32);
         let room = self.rails[rail].room_bytes().min(RUN_BYTES_MAX);
         while count < RUN_FRAMES_MAX.min(frames_max) {
             let next = first + count as u64;
             let goes = if fresh { self.may_send(next, cost) } else { self.lost.get(count) == Some(&next) };
-            if !goes || (!fresh && self.retention.slot(next).state != State::Lost) {
+            if !goes || self.retention.slot(next).long || (!fresh && self.retention.slot(next).state != State::Lost) {
                 break;
             }
             let frame_len = self.retention.slot(next).frame_len;
@@ -122,12 +145,20 @@ impl Link {
             }
             count += 1;
             bytes += frame_len as usize;
-            cost += credit::cost(frame_len);
+            cost += self.cost(frame_len);
             if (frame_len as usize) < segment {
                 break;
             }
         }
-        Some(Run { first, count, segment, rail, fresh })
+        Some(Run { first, count, segment, rail, fresh, form: Form::Frames })
+    }
+
+    /// A long packet leaves as a train once; what was lost so goes in parts, of which each that arrives helps.
+    fn long_run(&self, first: u64, rail: usize, fresh: bool) -> Run {
+        let segment = self.config.frame_max;
+        let fits = self.retention.slot(first).frame_len as usize <= self.trains.frames() * segment;
+        let form = if fresh && fits { Form::Train } else { Form::Parts };
+        Run { first, count: 1, segment, rail, fresh, form }
     }
 
     /// Whether a packet that was never sent may leave, when a cost of `more` is about to leave before it.
@@ -136,7 +167,7 @@ impl Link {
             return false;
         }
         let before = self.under_way_cost + more;
-        let cost = credit::cost(self.retention.slot(packet).frame_len);
+        let cost = self.cost(self.retention.slot(packet).frame_len);
         // One packet may always be under way, unless the window is shut: a peer may have smaller frames than this end.
         before + cost <= u64::from(self.peer_window_bytes) || (before == 0 && self.peer_window_bytes > 0)
     }
@@ -173,9 +204,22 @@ impl Link {
     }
 
     fn send_run(&mut self, now: Nanos, run: &Run, outlet: &mut impl Outlet) -> Result<(), Full> {
+        // Counters are used up whether the outlet takes the run or not: a nonce never serves twice.
+        let first_counter = match run.form {
+            Form::Frames => self.send_frames(now, run, outlet)?,
+            Form::Train => self.send_train(now, run, outlet)?,
+            Form::Parts => self.send_parts(now, run, outlet)?,
+        };
+        self.note_sent(now, run, first_counter);
+        self.arrivals.acknowledged(false);
+        Ok(())
+    }
+
+    /// Returns the counter of the first frame.
+    fn send_frames(&mut self, now: Nanos, run: &Run, outlet: &mut impl Outlet) -> Result<u64, Full> {
         let mut header = self.header(now, DATA, run.rail);
         let first_counter = header.counter;
-        // Counters are used up whether the outlet takes the run or not: a nonce never serves twice.
+        let seal = Seal { encrypt: self.config.encrypt, part: false };
         self.next_counter += run.count as u64;
         self.scratch.clear();
         for packet in run.first..run.first + run.count as u64 {
@@ -187,7 +231,7 @@ impl Link {
             }
             header.packet = packet;
             header.write(frame);
-            self.keys.seal(header.counter, frame, self.config.encrypt);
+            self.keys.seal(header.counter, frame, seal);
             header.counter += 1;
         }
         let rail = Rail(run.rail as u8);
@@ -197,24 +241,69 @@ impl Link {
             let (pieces, used) = self.retention.pieces(run.first, run.count);
             outlet.send_run(rail, &pieces[..used], run.segment)?;
         }
-        self.note_sent(now, run, first_counter);
-        self.arrivals.acknowledged(false);
-        Ok(())
+        Ok(first_counter)
+    }
+
+    /// One frame that the outlet cuts into datagrams.
+    fn send_train(&mut self, now: Nanos, run: &Run, outlet: &mut impl Outlet) -> Result<u64, Full> {
+        let len = self.retention.slot(run.first).frame_len;
+        // Who may send no more of this kind wants to hear at once, not when it suits the other end.
+        let is_last = self.rails[run.rail].room_bytes() < 2 * len as usize
+            || self.under_way_cost + 2 * self.cost(len) > u64::from(self.peer_window_bytes);
+        let ask = if is_last { ASK } else { 0 };
+        let header = Header { packet: run.first, ..self.header(now, DATA | PART | ask, run.rail) };
+        self.next_counter += 1;
+        let mut frame = self.retention.frame_mut(run.first);
+        if self.config.encrypt {
+            self.scratch.clear();
+            self.scratch.extend_from_slice(frame);
+            frame = &mut self.scratch;
+        }
+        let total = (frame.len() - PART_OVERHEAD) as u32;
+        header.write(frame);
+        Place { offset: 0, total }.write(&mut frame[HEADER_BYTES..]);
+        self.keys.seal(header.counter, frame, Seal { encrypt: self.config.encrypt, part: true });
+        outlet.send_run(Rail(run.rail as u8), &[frame], run.segment)?;
+        Ok(header.counter)
+    }
+
+    /// Returns the counter of the last frame: once that is answered, all of them have been overtaken.
+    fn send_parts(&mut self, now: Nanos, run: &Run, outlet: &mut impl Outlet) -> Result<u64, Full> {
+        let mut header = Header { packet: run.first, ..self.header(now, DATA | PART, run.rail) };
+        let packet = self.retention.long_packet(run.first);
+        let (total, part_max) = (packet.len() as u32, run.segment.saturating_sub(PART_OVERHEAD).max(1));
+        self.scratch.clear();
+        for (index, part) in packet.chunks(part_max).enumerate() {
+            let start = self.scratch.len();
+            self.scratch.resize(start + HEADER_BYTES + PLACE_BYTES, 0);
+            self.scratch.extend_from_slice(part);
+            self.scratch.resize(self.scratch.len() + TAG_BYTES, 0);
+            let frame = &mut self.scratch[start..];
+            header.counter = self.next_counter;
+            self.next_counter += 1;
+            header.write(frame);
+            Place { offset: (index * part_max) as u32, total }.write(&mut frame[HEADER_BYTES..]);
+            self.keys.seal(header.counter, frame, Seal { encrypt: self.config.encrypt, part: true });
+        }
+        outlet.send_run(Rail(run.rail as u8), &[&self.scratch], run.segment)?;
+        Ok(header.counter)
     }
 
     fn note_sent(&mut self, now: Nanos, run: &Run, first_counter: u64) {
-        let rail = &mut self.rails[run.rail];
         for index in 0..run.count as u64 {
+            let rail = &mut self.rails[run.rail];
             let slot = self.retention.slot_mut(run.first + index);
             slot.repeated = !run.fresh;
+            slot.train = run.form == Form::Train;
             slot.state = State::UnderWay;
             slot.rail = run.rail as u8;
             slot.rail_order = rail.take_order();
             slot.counter = first_counter + index;
             slot.sent_at = now;
-            rail.sent(now, slot.frame_len as usize);
+            let frame_len = slot.frame_len;
+            rail.sent(now, frame_len as usize);
             if run.fresh {
-                self.under_way_cost += credit::cost(slot.frame_len);
+                self.under_way_cost += self.cost(frame_len);
             }
         }
         if run.fresh {
@@ -255,7 +344,7 @@ impl Link {
         let frame = &mut buffer[..OVERHEAD + sack_bytes];
         header.write(frame);
         frame[HEADER_BYTES..HEADER_BYTES + sack_bytes].copy_from_slice(&sack[..sack_bytes]);
-        self.keys.seal(header.counter, frame, self.config.encrypt);
+        self.keys.seal(header.counter, frame, Seal { encrypt: self.config.encrypt, part: false });
         outlet.send_run(Rail(index as u8), &[frame], frame.len())?;
         let rail = &mut self.rails[index];
         if asks {

@@ -63,6 +63,7 @@ impl Host {
             first_window_bytes: window_bytes,
             retention_max_bytes: 1 << 20,
             encrypt: false,
+            train_max_bytes: 0,
         };
         let keys = LinkKeys::derive(&JOB_KEY, JobId(1), Rank(here), Rank(peer));
         self.links.push(Link::new(config, keys, Nanos(0)));

@@ -166,3 +166,46 @@ fn acknowledging_what_was_never_sent_is_refused() {
     assert_eq!(innocent.receive(Nanos(1), Rail(0), &mut acknowledgement), Err(Refused::Malformed { len }));
     assert_eq!(innocent.counters().malformed_refused, 1);
 }
+
+/// A frame of the peer with these flags that says it is so long, made by somebody without the key.
+fn forged(flags: u8, said: usize, len: usize) -> Vec<u8> {
+    let mut frame = vec![0x77; len];
+    frame[..12].copy_from_slice(&[0xB2, flags, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
+    frame[16..24].copy_from_slice(&(9 | (said as u64) << 48).to_le_bytes());
+    frame
+}
+
+#[test]
+fn forged_beginnings_and_pieces_of_trains_deliver_nothing_and_hold_little() {
+    let config = Config { train_max_bytes: 65_507, ..config(1) };
+    let (mut one, mut two) = (link(config, 0, 1), link(config, 1, 0));
+    let part = 0x41;
+    for round in 0..2000u64 {
+        let now = Nanos::from_us(round);
+        let said = 2000 + (round as usize * 37) % 63_000;
+        let mut beginning = forged(part, said, 1472);
+        assert_eq!(two.receive(now, Rail(0), &mut beginning), Ok(None));
+        for piece in 0..round % 48 {
+            let mut bytes = random_bytes(round * 64 + piece, 1472.min(said));
+            let _ = two.receive(now, Rail(0), &mut bytes);
+            assert_eq!(two.next_packet(), None);
+        }
+        assert!(two.memory_bytes() <= 70_000, "{} bytes", two.memory_bytes());
+        // The honest peer gets through in between.
+        let mut good = frame_of(&mut one, now, &round.to_le_bytes());
+        assert_eq!(two.receive(now, Rail(0), &mut good), Ok(Some(&round.to_le_bytes()[..])));
+        if let Some(mut answer) = next_frame(&mut two, now) {
+            one.receive(now, Rail(0), &mut answer).expect("an honest answer");
+        }
+    }
+    assert!(two.counters().trains_broken > 1000, "{:?}", two.counters());
+    assert_eq!(two.counters().packets_delivered, 2000);
+    // For another rank, longer than any, or of an impossible shape: nothing is begun.
+    for (mut frame, here) in
+        [(forged(part, 60_000, 1472), 3), (forged(part, 65_530, 1472), 1), (forged(0x43, 60_000, 1472), 1)]
+    {
+        let mut stranger = link(config, here, 0);
+        assert!(stranger.receive(Nanos(0), Rail(0), &mut frame).is_err());
+        assert_eq!(stranger.memory_bytes(), 0);
+    }
+}

@@ -9,3 +9,4 @@ mod rails;
 mod rig;
 mod seeds;
 mod silence;
+mod trains;

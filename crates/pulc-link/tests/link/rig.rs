@@ -20,6 +20,7 @@ pub fn config(rails: u8) -> Config {
         first_window_bytes: 200_000,
         retention_max_bytes: 256 << 10,
         encrypt: false,
+        train_max_bytes: 0,
     }
 }
 
@@ -33,10 +34,14 @@ pub struct End {
     pub sent: u64,
     pub received: u64,
     pub refused: u64,
+    /// When it polled last, if it tells its link.
+    pub looked: Option<Nanos>,
     /// Neither polls nor ticks until then.
     pub paused_until: Nanos,
     pub memory_peak_bytes: usize,
     pub frames_out: u64,
+    /// Longest message of both programs.
+    message_max: usize,
     seed: u64,
 }
 
@@ -96,13 +101,21 @@ impl Rig {
                 sent: 0,
                 received: 0,
                 refused: 0,
+                looked: Some(Nanos(0)),
                 paused_until: Nanos(0),
                 memory_peak_bytes: 0,
                 frames_out: 0,
+                message_max: config.packet_max(),
                 seed: seed ^ u64::from(here),
             }
         });
         Rig { net, ends }
+    }
+
+    /// Both send messages that are longer than a frame of one datagram.
+    pub fn with_messages_of(mut self, max: usize) -> Rig {
+        self.ends.iter_mut().for_each(|end| end.message_max = max);
+        self
     }
 
     /// Sets both directions of a rail.
@@ -185,10 +198,14 @@ impl End {
         for rail in 0..self.sims.len() {
             let mut frames = Collected(Vec::new());
             self.sims[rail].poll(&mut frames, usize::MAX);
+            if let Some(before) = self.looked {
+                self.link.rail_looked(Rail(rail as u8), before);
+            }
             for mut frame in frames.0 {
                 self.take(now, Rail(rail as u8), &mut frame, peer_seed);
             }
         }
+        self.looked = self.looked.map(|_| now);
         self.send_what_fits(now);
         self.frames_out +=
             self.link.transmit_runs(now, &mut ToSims { sims: &mut self.sims, there: &self.there }) as u64;
@@ -199,21 +216,21 @@ impl End {
     pub fn take(&mut self, now: Nanos, rail: Rail, frame: &mut [u8], peer_seed: u64) {
         match self.link.receive(now, rail, frame) {
             Ok(Some(packet)) => {
-                check(packet, peer_seed, self.received);
+                check(packet, peer_seed, self.received, self.message_max);
                 self.received += 1;
             }
             Ok(None) => {}
             Err(_) => self.refused += 1,
         }
         while let Some(packet) = self.link.next_packet() {
-            check(packet, peer_seed, self.received);
+            check(packet, peer_seed, self.received, self.message_max);
             self.received += 1;
         }
     }
 
     fn send_what_fits(&mut self, now: Nanos) {
         while self.sent < self.to_send {
-            let message = message(self.seed, self.sent, self.link.packet_max());
+            let message = message(self.seed, self.sent, self.message_max);
             let cut = message.len() / 3;
             match self.link.send(now, [&message[..cut], &message[cut..]]) {
                 Ok(()) => self.sent += 1,
@@ -238,7 +255,7 @@ fn message(seed: u64, number: u64, max: usize) -> Vec<u8> {
 }
 
 /// Exactly once, in order, unchanged: the packet is message `number`.
-fn check(packet: &[u8], seed: u64, number: u64) {
-    let expected = message(seed, number, config(1).packet_max());
+fn check(packet: &[u8], seed: u64, number: u64, max: usize) {
+    let expected = message(seed, number, max);
     assert!(packet == expected, "message {number} came changed, twice or out of order: {:?}", packet.get(..8));
 }

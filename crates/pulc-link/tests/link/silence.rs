@@ -44,6 +44,37 @@ fn what_is_under_way_never_exceeds_the_window_of_a_peer_that_does_not_poll() {
     }
 }
 
+/// Two processes on one core, in slices of 4 ms: every answer comes 4 ms late, and no queue of the network is to blame.
+#[test]
+fn processes_that_take_turns_keep_their_windows() {
+    let packets_in_fifty_turns = |tells: bool| {
+        let config = pulc_link::Config {
+            window_bytes: 1 << 20,
+            first_window_bytes: 1 << 20,
+            retention_max_bytes: 2 << 20,
+            ..config(1)
+        };
+        let mut rig = Rig::new(13, Path::PERFECT, config);
+        if !tells {
+            rig.ends.iter_mut().for_each(|end| end.looked = None);
+        }
+        rig.ends[0].to_send = u64::MAX;
+        let begin = Nanos::from_ms(4);
+        rig.run_until(begin);
+        let before = rig.ends[1].received;
+        for slice in 0..100 {
+            let until = begin + Nanos::from_ms(4 * (slice + 1));
+            rig.ends[slice as usize % 2].paused_until = until;
+            rig.run_until(until);
+        }
+        rig.ends[1].received - before
+    };
+    let (told, not_told) = (packets_in_fifty_turns(true), packets_in_fifty_turns(false));
+    assert!(told > 2 * not_told, "{told} packets arrived, {not_told} when the pauses were taken for a queue");
+    // Every turn moves what the window had grown to before.
+    assert!(told > 50 * 150, "{told} packets arrived in 50 turns");
+}
+
 #[test]
 fn a_full_link_pushes_back_and_goes_on() {
     let mut rig = Rig::new(6, Path::PERFECT, config(1));
