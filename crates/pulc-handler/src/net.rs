@@ -1,21 +1,25 @@
 //! The way to ranks of other nodes: one reliable link per rank over all rails. Called by the engine's progress and sends;
 //! never blocks. The links know no sockets and the sockets no links; this file joins them.
 
+mod arrivals;
+
 use crate::dispatch::Floor;
 use crate::engine::Tally;
 use crate::error::Error;
 use crate::switch::Hand;
+use arrivals::NetSink;
 use pulc_base::boot::Boot;
 use pulc_base::clock::{self, Nanos};
 use pulc_base::metrics::{DeviceCounters, LinkCounters};
 use pulc_base::{NodeIndex, Rank};
 use pulc_hal::device::fault::{Fault, FaultPlan};
 use pulc_hal::device::net::NetDevice;
-use pulc_hal::device::{Device, Frame, Peer, PeerFault, SendError, Sink};
+use pulc_hal::device::{Device, Peer, SendError};
 use pulc_link::{Config, Full, Link, LinkError, LinkKeys, Outlet, Rail};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// Polls of the other devices between two looks at the sockets: looking costs a system call.
+/// Polls of the other devices between two looks at the sockets: looking costs a system call. Where the last frame came from the
+/// network, each poll looks there too.
 const POLLS_BETWEEN_LOOKS: u32 = 16;
 /// Frames taken from a socket in one go.
 const POLL_BUDGET: usize = 256;
@@ -33,11 +37,15 @@ pub(crate) struct Net {
     link_of: Vec<u32>,
     maker: Maker,
     polls: u32,
+    /// The last frame of all devices came from here.
+    is_hot: bool,
+    /// Links that may have something to transmit.
+    touched: Vec<u32>,
     /// Frames refused by links, and how many refused ones make the next warning.
     refused: u64,
     warn_at: u64,
-    /// The earliest deadline of any link.
-    deadline: Option<Nanos>,
+    /// No link has a deadline before this.
+    due_from: Nanos,
 }
 
 /// A socket and who is behind its peers.
@@ -45,14 +53,16 @@ struct RailSide {
     device: Fault<NetDevice>,
     /// By [`Peer`].
     rank_of: Vec<Rank>,
+    /// When it was last looked at.
+    looked: Nanos,
 }
 
 struct LinkSide {
     link: Link,
     /// By rail.
     peers: Vec<Peer>,
-    /// Something may be due for transmission.
-    touched: bool,
+    /// Whether it is among those touched.
+    is_touched: bool,
 }
 
 /// What is needed to make a link.
@@ -71,7 +81,8 @@ impl Net {
         for socket in sockets {
             let device =
                 NetDevice::new(socket).map_err(|source| Error::System { doing: "take over a socket", source })?;
-            rails.push(RailSide { device: Fault::new(device, FaultPlan::read(rails.len())), rank_of: Vec::new() });
+            let device = Fault::new(device, FaultPlan::read(rails.len()));
+            rails.push(RailSide { device, rank_of: Vec::new(), looked: Nanos(0) });
         }
         let mut peers = vec![Vec::new(); boot.tasks.len()];
         let mut remote = 0;
@@ -94,7 +105,10 @@ impl Net {
         let frame_max = rails.iter().map(|rail| rail.device.limits().frame_max).min().unwrap_or(0);
         let buffer = rails.iter().map(|rail| rail.device.inner().receive_buffer_bytes()).min().unwrap_or(0);
         let window = pulc_link::credit_share(buffer, remote, frame_max);
-        let config = Config::from_params(frame_max, rails.len() as u8, window);
+        let mut config = Config::from_params(frame_max, rails.len() as u8, window);
+        if !rails.iter().all(|rail| rail.device.inner().carries_trains()) {
+            config.train_max_bytes = 0;
+        }
         let maker = Maker { me, job: boot.job, key: boot.key, config, peers };
         let link_of = vec![NONE; boot.tasks.len()];
         Ok(Net {
@@ -104,9 +118,11 @@ impl Net {
             link_of,
             maker,
             polls: 0,
+            is_hot: false,
+            touched: Vec::new(),
             refused: 0,
             warn_at: 1,
-            deadline: None,
+            due_from: Nanos::MAX,
         })
     }
 
@@ -115,25 +131,36 @@ impl Net {
         find_or_make(&mut self.links, &mut self.link_of, &self.maker, rank)
     }
 
-    /// Longest packet that every link takes.
+    /// Longest packet that every link takes at any time.
     pub fn packet_min(&self) -> usize {
         self.maker.config.packet_max()
     }
 
+    /// Longest packet that it is good to send now.
     pub fn packet_max(&self, link: u32) -> usize {
         self.links[link as usize].link.packet_max()
     }
 
-    /// Gives a packet to the link. It leaves with the next [`Net::push`] or progress.
+    /// Gives a packet to the link. It leaves with the next [`Net::push`] or progress, or now if much waits.
     pub fn send(&mut self, link: u32, parts: [&[u8]; 2]) -> Result<(), SendError> {
+        let now = clock::now();
+        self.touch(link);
         let side = &mut self.links[link as usize];
-        side.touched = true;
-        match side.link.send(clock::now(), parts) {
-            Ok(()) => Ok(()),
+        match side.link.send(now, parts) {
+            Ok(()) => {
+                if side.link.has_a_run() {
+                    self.transmit(now);
+                }
+                Ok(())
+            }
             Err(LinkError::Again) => Err(SendError::Again),
             Err(LinkError::TooLong { len, max }) => Err(SendError::TooLong { len, max }),
             Err(_) => Err(SendError::PeerGone),
         }
+    }
+
+    fn touch(&mut self, link: u32) {
+        touch(&mut self.links, &mut self.touched, link);
     }
 
     /// Puts on the wire what the links have ready.
@@ -146,15 +173,30 @@ impl Net {
         self.polls = POLLS_BETWEEN_LOOKS;
     }
 
+    /// Whether the last frame of all devices came from the network.
+    pub fn is_hot(&self) -> bool {
+        self.is_hot
+    }
+
+    /// A frame has come by another way.
+    pub fn cool(&mut self) {
+        self.is_hot = false;
+    }
+
+    /// Before a sleep on the descriptors.
+    pub fn prepare_wait(&mut self) {
+        self.rails.iter_mut().for_each(|rail| rail.device.prepare_wait());
+    }
+
     /// Takes frames, delivers packets, lets timers act, transmits. Returns packets delivered.
     pub fn progress(&mut self, floor: &mut Floor, hand: &mut Hand<'_>) -> usize {
         self.polls += 1;
-        if self.polls < POLLS_BETWEEN_LOOKS {
+        if self.polls < POLLS_BETWEEN_LOOKS && !self.is_hot {
             return 0;
         }
         self.polls = 0;
         let now = clock::now();
-        let Net { rails, links, link_of, maker, tally, .. } = self;
+        let Net { rails, links, link_of, maker, tally, touched, .. } = self;
         let mut sink = NetSink {
             floor,
             hand,
@@ -162,8 +204,10 @@ impl Net {
             link_of,
             maker,
             tally,
+            touched,
             now,
             rail: Rail(0),
+            looked: Nanos(0),
             rank_of: &[],
             packets: 0,
             refused: 0,
@@ -172,24 +216,36 @@ impl Net {
         for (index, rail) in rails.iter_mut().enumerate() {
             sink.rail = Rail(index as u8);
             sink.rank_of = &rail.rank_of;
+            sink.looked = std::mem::replace(&mut rail.looked, now);
             frames += rail.device.poll(&mut sink, POLL_BUDGET);
         }
-        let packets = sink.packets;
-        self.refused += sink.refused;
-        self.warn_of_refusals();
-        if self.deadline.is_some_and(|deadline| deadline <= now) {
-            for side in &mut self.links {
-                if side.link.deadline().is_some_and(|deadline| deadline <= now) {
-                    side.link.tick(now);
-                    side.touched = true;
-                }
-            }
-        }
-        self.transmit(now);
+        let (packets, refused) = (sink.packets, sink.refused);
         if frames > 0 {
+            self.refused += refused;
+            self.is_hot = true;
+            self.warn_of_refusals();
             self.look_next();
         }
+        if self.due_from <= now {
+            self.tick(now);
+        }
+        if !self.touched.is_empty() {
+            self.transmit(now);
+        }
         packets
+    }
+
+    /// Lets the timers act that are over.
+    #[cold]
+    fn tick(&mut self, now: Nanos) {
+        for index in 0..self.links.len() as u32 {
+            let link = &mut self.links[index as usize].link;
+            if link.deadline().is_some_and(|deadline| deadline <= now) {
+                link.tick(now);
+                self.touch(index);
+            }
+        }
+        self.due_from = self.deadline().unwrap_or(Nanos::MAX);
     }
 
     /// Says so when somebody sends what is not ours: at the first frame, and whenever there are sixteen times as many. Frames
@@ -215,16 +271,12 @@ impl Net {
     }
 
     fn transmit(&mut self, now: Nanos) {
-        let Net { rails, links, deadline, .. } = self;
-        let mut changed = false;
-        for side in links.iter_mut().filter(|side| side.touched) {
+        let Net { rails, links, touched, due_from, .. } = self;
+        for index in touched.drain(..) {
+            let side = &mut links[index as usize];
             side.link.transmit_runs(now, &mut RailsOutlet { rails, peers: &side.peers });
-            side.touched = false;
-            changed = true;
-        }
-        // A link whose deadline has passed stays in the minimum until its tick moves it.
-        if changed || deadline.is_some_and(|deadline| deadline <= now) {
-            *deadline = links.iter().filter_map(|side| side.link.deadline()).min();
+            side.is_touched = false;
+            *due_from = side.link.deadline().map_or(*due_from, |deadline| deadline.min(*due_from));
         }
     }
 
@@ -239,8 +291,9 @@ impl Net {
         self.rails.iter().filter_map(|rail| rail.device.wait_fd())
     }
 
+    /// The earliest deadline of any link.
     pub fn deadline(&self) -> Option<Nanos> {
-        self.deadline
+        self.links.iter().filter_map(|side| side.link.deadline()).min()
     }
 
     pub fn all_acknowledged(&self) -> bool {
@@ -278,6 +331,7 @@ impl Net {
             packets_delivered: sum.packets_delivered + one.packets_delivered,
             duplicates_dropped: sum.duplicates_dropped + one.duplicates_dropped,
             acks_sent: sum.acks_sent + one.acks_sent,
+            trains_broken: sum.trains_broken + one.trains_broken,
             replays_refused: sum.replays_refused + one.replays_refused,
             tags_refused: sum.tags_refused + one.tags_refused,
             malformed_refused: sum.malformed_refused + one.malformed_refused,
@@ -297,59 +351,16 @@ fn find_or_make(links: &mut Vec<LinkSide>, link_of: &mut [u32], maker: &Maker, r
     let keys = LinkKeys::derive(&maker.key, maker.job, maker.me, rank);
     let link = Link::new(maker.config, keys, clock::now());
     let index = links.len() as u32;
-    links.push(LinkSide { link, peers, touched: true });
+    links.push(LinkSide { link, peers, is_touched: false });
     link_of[rank.0 as usize] = index;
     Some(index)
 }
 
-/// Where the sockets put their frames.
-struct NetSink<'a, 'h> {
-    floor: &'a mut Floor,
-    hand: &'a mut Hand<'h>,
-    links: &'a mut Vec<LinkSide>,
-    link_of: &'a mut [u32],
-    maker: &'a Maker,
-    tally: &'a mut Tally,
-    now: Nanos,
-    rail: Rail,
-    rank_of: &'a [Rank],
-    packets: usize,
-    refused: u64,
-}
-
-impl Sink for NetSink<'_, '_> {
-    fn frame(&mut self, from: Peer, frame: Frame<'_>) {
-        let Frame::Private(bytes) = frame else { return };
-        let Some(&rank) = self.rank_of.get(from.0 as usize) else { return };
-        if self.floor.peers[rank.0 as usize].end().is_some() {
-            return;
-        }
-        let Some(index) = find_or_make(self.links, self.link_of, self.maker, rank) else { return };
-        let side = &mut self.links[index as usize];
-        side.touched = true;
-        match side.link.receive(self.now, self.rail, bytes) {
-            Ok(Some(packet)) => {
-                self.tally.messages_received += 1;
-                self.tally.bytes_received += self.floor.private(rank, packet, self.hand) as u64;
-                self.packets += 1;
-            }
-            Ok(None) => {}
-            // It has been counted by the link and changed nothing.
-            Err(_) => self.refused += 1,
-        }
-        while let Some(packet) = side.link.next_packet() {
-            self.tally.messages_received += 1;
-            self.tally.bytes_received += self.floor.private(rank, packet, self.hand) as u64;
-            self.packets += 1;
-        }
-    }
-
-    fn peer_failed(&mut self, from: Peer, why: PeerFault) {
-        // One rail's trouble with one address is no end of a rank: the link goes on over time or other rails.
-        if let Some(rank) = self.rank_of.get(from.0 as usize) {
-            let rail = self.rail.0;
-            pulc_base::log!(Info, "handler", "rail {rail} to or from rank {rank}: {why}; it is tried again");
-        }
+fn touch(links: &mut [LinkSide], touched: &mut Vec<u32>, index: u32) {
+    let side = &mut links[index as usize];
+    if !side.is_touched {
+        side.is_touched = true;
+        touched.push(index);
     }
 }
 

@@ -71,6 +71,14 @@ impl Engine {
         }
     }
 
+    /// Before a sleep: the descriptors tell of every frame from here on.
+    pub(crate) fn prepare_sleep(&mut self) {
+        if let Some(net) = &mut self.net {
+            net.prepare_wait();
+        }
+        self.look_at_all();
+    }
+
     /// Longest body that may be sent in one frame without asking, whoever it goes to.
     #[inline]
     pub(crate) fn whole_max(&self) -> usize {

@@ -5,6 +5,7 @@ use crate::broker::Heard;
 use crate::dispatch::Floor;
 use crate::engine::{Engine, Outcome};
 use crate::error::{End, SendFault};
+use crate::net::Net;
 use crate::outbox::Post;
 use crate::peers::Route;
 use crate::switch::Hand;
@@ -35,6 +36,12 @@ impl Engine {
         self.shm.device.hot_peer_waits()
     }
 
+    /// Whether the last frame came from another node.
+    #[inline(always)]
+    pub(crate) fn net_is_hot(&self) -> bool {
+        self.net.as_ref().is_some_and(Net::is_hot)
+    }
+
     /// Takes what has arrived on every device and pushes what waits; returns the number of frames taken. What belongs to the
     /// receive in `hand` lands there.
     #[inline]
@@ -52,6 +59,9 @@ impl Engine {
         }
         self.hurried = 0;
         if let Some(net) = &mut self.net {
+            if frames > 0 {
+                net.cool();
+            }
             frames += net.progress(&mut self.floor, hand);
         }
         if !self.floor.outbox.is_empty() {

@@ -10,6 +10,9 @@ use pulc_base::{Proto, Rank};
 
 /// Parts sent in one step at most, so that receiving is not forgotten.
 const PARTS_PER_STEP: usize = 16;
+/// Between nodes parts may be short: then a bunch of them leaves together.
+const SHORT_PART_BYTES: usize = 16 << 10;
+const SHORT_PARTS_PER_STEP: usize = 64;
 
 /// What one reference covers at most: the receiver copies it in one go, before it looks at anything else.
 const REFERENCE_BYTES: usize = 1 << 20;
@@ -231,7 +234,8 @@ impl<'a> Sending<'a> {
         }
         let part_max = engine.body_max(self.dst, 0)?;
         let head = Head { proto: self.proto.0, kind: Kind::Next, header_len: 0, flags: self.flags, id, total: 0 };
-        for _ in 0..PARTS_PER_STEP {
+        let parts = if part_max < SHORT_PART_BYTES { SHORT_PARTS_PER_STEP } else { PARTS_PER_STEP };
+        for _ in 0..parts {
             let part = &self.body[sent..self.body.len().min(sent.saturating_add(part_max))];
             if engine.send_frame(self.dst, head, &[], part)? == Outcome::Again {
                 break;

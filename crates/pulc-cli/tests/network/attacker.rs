@@ -20,7 +20,7 @@ const UDP: u8 = 17;
 const EVERY_PROTOCOL: u32 = 0x0300;
 const RAW: u32 = 255;
 /// The first byte of every frame of a link.
-const MAGIC: u8 = 0xB1;
+const MAGIC: u8 = 0xB2;
 /// Frames kept to be used against their receivers.
 const RECORDED_MAX: usize = 64;
 

@@ -40,7 +40,7 @@ impl Process {
         let slot = self.board.slot(self.my_slot);
         slot.prepare_sleep(if self.bell.is_some() { Sleep::Poll } else { Sleep::Futex });
         let shared = &mut *guard;
-        shared.engine.look_at_all();
+        shared.engine.prepare_sleep();
         let frames = shared.engine.progress(hand);
         if frames > 0 {
             self.tell_others(shared);
