@@ -8,12 +8,15 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-const BUILD: Duration = Duration::from_secs(1200);
+const BUILD: Duration = Duration::from_secs(2400);
 const RUN: Duration = Duration::from_secs(120);
 pub const LIBRARY: &str = "libpulc.so.0";
+const MPICH_LIBRARY: &str = "libmpi.so.12";
+const MPI_ABI_LIBRARY: &str = "libmpi_abi.so.1";
 
 pub fn run(root: &Path) -> Outcome {
-    let packages = ["-p", "pulc-cli", "-p", "pulc-c-abi", "-p", "pulc-heat"];
+    let packages = ["pulc-cli", "pulc-c-abi", "pulc-heat", "pulc-mpich-abi", "pulc-mpi-abi"].map(|name| ["-p", name]);
+    let packages = packages.concat();
     let arguments = [["build", "--quiet", "--profile", "dist"].as_slice(), &packages].concat();
     steps::run(&mut steps::cargo(root, &arguments), BUILD)?;
     let (built, dist) = (root.join("target/dist"), root.join("dist"));
@@ -23,8 +26,8 @@ pub fn run(root: &Path) -> Outcome {
     copy(&built.join("pulc"), &dist.join("bin/pulc"))?;
     copy(&built.join("heat"), &dist.join("bin/heat"))?;
     copy(&built.join("libpulc_c.so"), &dist.join("lib").join(LIBRARY))?;
-    std::os::unix::fs::symlink(LIBRARY, dist.join("lib/libpulc.so"))
-        .map_err(|error| format!("cannot link lib/libpulc.so: {error}"))?;
+    link(LIBRARY, &dist.join("lib/libpulc.so"))?;
+    mpi_parts(root, &built, &dist)?;
     copy_dir(&root.join(c_door::HEADER_DIR), &dist.join("include"))?;
     copy_dir(&root.join("share"), &dist.join("share"))?;
     for paper in ["LICENSE-MIT", "LICENSE-APACHE", "CAVEATS.md"] {
@@ -32,13 +35,46 @@ pub fn run(root: &Path) -> Outcome {
     }
     generate(&dist)?;
     mpi::man_pages(&dist.join("share/man/man3"))?;
-    soname(&dist)?;
-    let findings = symbols::NATIVE.check(root, &dist.join("lib").join(LIBRARY))?;
-    if !findings.is_empty() {
-        return Err(findings.iter().map(|finding| format!("\n  {finding}")).collect());
+    for (library, promise) in
+        [(LIBRARY, symbols::NATIVE), (MPICH_LIBRARY, symbols::MPICH), (MPI_ABI_LIBRARY, symbols::MPI_ABI)]
+    {
+        soname(&dist, library)?;
+        let findings = promise.check(root, &dist.join("lib").join(library))?;
+        if !findings.is_empty() {
+            return Err(findings.iter().map(|finding| format!("\n  {finding}")).collect());
+        }
     }
     println!("built {}", dist.display());
     Ok(())
+}
+
+/// Our MPI: libraries under the names that programs ask for, headers of both binary interfaces, compilers' wrappers, and the names
+/// that people start programs with.
+fn mpi_parts(root: &Path, built: &Path, dist: &Path) -> Outcome {
+    let lib = dist.join("lib");
+    copy(&built.join("libpulc_mpich.so"), &lib.join(MPICH_LIBRARY))?;
+    copy(&built.join("libpulc_mpi_abi.so"), &lib.join(MPI_ABI_LIBRARY))?;
+    for (target, name) in [
+        (MPICH_LIBRARY, "libmpi.so"),
+        // Debian's name for it.
+        (MPICH_LIBRARY, "libmpich.so.12"),
+        (MPI_ABI_LIBRARY, "libmpi_abi.so"),
+    ] {
+        link(target, &lib.join(name))?;
+    }
+    copy_dir(&root.join("abi/mpi/include"), &dist.join("include"))?;
+    copy(&root.join("abi/mpi/mpicc"), &dist.join("bin/mpicc"))?;
+    for name in ["mpicxx", "mpic++", "mpicc_abi", "mpicxx_abi"] {
+        link("mpicc", &dist.join("bin").join(name))?;
+    }
+    for name in ["mpiexec", "mpirun"] {
+        link("pulc", &dist.join("bin").join(name))?;
+    }
+    Ok(())
+}
+
+fn link(target: &str, at: &Path) -> Outcome {
+    std::os::unix::fs::symlink(target, at).map_err(|error| format!("cannot link {}: {error}", at.display()))
 }
 
 /// Man pages and completions come from the command line's own definition.
@@ -51,11 +87,11 @@ fn generate(dist: &Path) -> Outcome {
     Ok(())
 }
 
-/// Programs that were linked against `libpulc.so` must ask for its versioned name.
-fn soname(dist: &Path) -> Outcome {
-    let dynamic = steps::output(Command::new("readelf").arg("--dynamic").arg(dist.join("lib").join(LIBRARY)))?;
-    let wanted = format!("Library soname: [{LIBRARY}]");
-    if dynamic.contains(&wanted) { Ok(()) } else { Err(format!("lib/{LIBRARY} does not call itself {LIBRARY}")) }
+/// Programs that were linked against a library of ours must ask for its versioned name.
+fn soname(dist: &Path, library: &str) -> Outcome {
+    let dynamic = steps::output(Command::new("readelf").arg("--dynamic").arg(dist.join("lib").join(library)))?;
+    let wanted = format!("Library soname: [{library}]");
+    if dynamic.contains(&wanted) { Ok(()) } else { Err(format!("lib/{library} does not call itself {library}")) }
 }
 
 /// Moves dist/ to a place that nothing knows of, and uses what it holds from a third directory.

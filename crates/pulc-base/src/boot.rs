@@ -29,6 +29,8 @@ pub const ENV_ENDS_WITH: &str = "PULC_ENDS_WITH";
 
 /// The rails of a job between nodes, see [`parse_rails`]. Read by the keepers, so it is the same for all ranks.
 pub const ENV_RAILS: &str = "PULC_RAILS";
+/// `native`: programs get the MPI they were built for, not ours.
+pub const ENV_MPI: &str = "PULC_MPI";
 
 /// Largest datagram between rank and keeper, in bytes. [`Boot`] travels in a sealed memfd, not in a datagram.
 pub const MESSAGE_MAX: usize = 4096;

@@ -10,8 +10,11 @@ mod info;
 mod join;
 mod keeper;
 mod kill;
+mod mpi_choice;
+mod mpiexec;
 mod node_start;
 mod nodes;
+mod program;
 mod ps;
 mod psid;
 mod run;
@@ -69,9 +72,16 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // Before anything else: a keeper is started for every job and must be quick.
-    if std::env::args_os().nth(1).is_some_and(|command| command == "keeper") {
-        return keeper::run();
+    // Before anything else: a keeper is started for every job and must be quick, and so must a rank.
+    let mut words = std::env::args_os();
+    let name = words.next().unwrap_or_default();
+    if mpiexec::is_called(&name) {
+        return mpiexec::run(words);
+    }
+    match std::env::args_os().nth(1) {
+        Some(command) if command == "keeper" => return keeper::run(),
+        Some(command) if command == program::NAME => return program::run(words.skip(1)),
+        _ => {}
     }
     match Cli::parse().command {
         Command::Run(args) => run::run(args),

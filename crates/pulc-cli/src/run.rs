@@ -1,10 +1,10 @@
 //! `pulc run`: starts a job and is its terminal until it ends. Asks the local daemon if one runs, else a psid embedded in
 //! this process. The threads here only move bytes; how the job ends is decided by psid.
 
-use crate::daemon;
 use crate::terminal::{Sink, end_with, feed_input, watch_signals};
+use crate::{daemon, mpi_choice};
 use pulc_base::boot::{ENV_ENDS_WITH, ENV_RAILS, ENV_TERMINAL, parse_rails};
-use pulc_control::{Client, FrameError, LaunchSpec, Limit, Reply, Request, RunSpec, Tie};
+use pulc_control::{Client, FrameError, Host, LaunchSpec, Limit, Reply, Request, RunSpec, Tie};
 use pulc_hal::os::signals::{SIGHUP, SIGINT, SIGTERM, SignalFd};
 use pulc_psid::error::shortage;
 use pulc_psid::jobs::patience::Patience;
@@ -47,12 +47,74 @@ pub struct Args {
     /// Encrypt messages between nodes; they are authenticated in any case
     #[arg(long)]
     encrypt: bool,
+    /// Set a variable for the ranks; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    env: Vec<(OsString, OsString)>,
+    /// Nodes by name, with commas between them, instead of --nodes; NAME:N puts N ranks there
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = host, conflicts_with = "nodes")]
+    hosts: Vec<Host>,
+    /// The MPI that programs get: ours, or the one they were built for
+    #[arg(long, value_name = "WHICH", default_value = "pulc", value_parser = ["pulc", "native"])]
+    mpi: String,
     /// Don't ask a daemon: run on this machine alone
     #[arg(long)]
     alone: bool,
     /// Program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<OsString>,
+}
+
+/// What `mpiexec` was asked for.
+pub struct Wanted {
+    pub ranks: u32,
+    pub nodes: Option<u32>,
+    pub hosts: Vec<Host>,
+    pub label: bool,
+    pub timeout_ms: Option<u64>,
+    pub directory: Option<OsString>,
+    pub variables: Vec<(OsString, OsString)>,
+    pub native: bool,
+    pub command: Vec<OsString>,
+}
+
+impl Args {
+    /// The same job as `pulc run` would start.
+    pub fn of_mpiexec(wanted: Wanted) -> Args {
+        Args {
+            ranks: wanted.ranks,
+            nodes: wanted.nodes,
+            label: wanted.label,
+            timeout: wanted.timeout_ms,
+            kill_delay: KILL_DELAY_MS,
+            no_pin: false,
+            directory: wanted.directory,
+            rail: None,
+            encrypt: false,
+            env: wanted.variables,
+            hosts: wanted.hosts,
+            mpi: if wanted.native { "native" } else { "pulc" }.to_owned(),
+            alone: false,
+            command: wanted.command,
+        }
+    }
+}
+
+/// The default of `--kill-delay`.
+const KILL_DELAY_MS: u64 = 10_000;
+
+fn variable(text: &str) -> Result<(OsString, OsString), String> {
+    let (name, value) = text.split_once('=').ok_or("a variable is NAME=VALUE")?;
+    Ok((name.into(), value.into()))
+}
+
+fn host(text: &str) -> Result<Host, String> {
+    match text.split_once(':') {
+        None => Ok(Host { name: text.to_owned(), ranks: None }),
+        Some((name, ranks)) => match ranks.parse() {
+            Ok(count) if count > 0 => Ok(Host { name: name.to_owned(), ranks: Some(count) }),
+            _ => Err("a node is NAME or NAME:N with N of 1 or more".to_owned()),
+        },
+    }
 }
 
 /// Nodes of a local cluster: each one is a daemon with its own keys in this process.
@@ -171,6 +233,7 @@ fn spec(args: Args) -> Result<RunSpec, String> {
     Ok(RunSpec {
         ranks: args.ranks,
         nodes: args.nodes,
+        hosts: args.hosts.clone(),
         timeout_ms: args.timeout,
         launch: LaunchSpec {
             env: environment(&args).iter().map(|(name, value)| (bytes(name), bytes(value))).collect(),
@@ -203,6 +266,16 @@ fn environment(args: &Args) -> Vec<(OsString, OsString)> {
     }
     if args.encrypt {
         set(&pulc_link::ENCRYPT.variable(), "1".into());
+    }
+    if args.mpi == mpi_choice::NATIVE.1 {
+        set(mpi_choice::NATIVE.0, mpi_choice::NATIVE.1.into());
+    } else if let (Some(lib), Some(program)) = (mpi_choice::libraries(), args.command.first()) {
+        for (name, value) in mpi_choice::variables(program, &lib, |name| std::env::var_os(name)) {
+            set(&name, value);
+        }
+    }
+    for (name, value) in &args.env {
+        set(&name.to_string_lossy(), value.clone());
     }
     variables
 }

@@ -85,8 +85,18 @@ pub struct RunSpec {
     pub ranks: u32,
     /// Number of nodes, or as many as the ranks need.
     pub nodes: Option<u32>,
+    /// Nodes by name; then `nodes` says nothing.
+    pub hosts: Vec<Host>,
     pub timeout_ms: Option<u64>,
     pub launch: LaunchSpec,
+}
+
+/// A node that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Host {
+    pub name: String,
+    /// Ranks there; else an even share.
+    pub ranks: Option<u32>,
 }
 
 /// What every keeper needs to know to start its ranks.

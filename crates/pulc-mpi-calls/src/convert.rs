@@ -168,6 +168,14 @@ pub unsafe fn fill<T: Copy>(start: *mut T, length: usize, values: &[T]) -> Resul
 
 /// # Safety
 /// The array has room for `length` values.
+pub unsafe fn fill_constants<A: Abi>(set: Set, start: *mut c_int, length: usize, values: &[c_int]) -> Result<()> {
+    let values: Vec<c_int> = values.iter().map(|&one| A::constant_out(set, one)).collect();
+    // SAFETY: the caller's promise.
+    unsafe { fill(start, length, &values) }
+}
+
+/// # Safety
+/// The array has room for `length` values.
 pub unsafe fn fill_bools(start: *mut c_int, length: usize, values: &[bool]) -> Result<()> {
     let values: Vec<c_int> = values.iter().map(|&one| c_int::from(one)).collect();
     // SAFETY: the caller's promise.

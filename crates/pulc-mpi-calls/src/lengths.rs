@@ -36,6 +36,21 @@ pub fn members(comm: Comm) -> Result<usize> {
     of(i64::from(call::comm_size(comm)?))
 }
 
+/// Neighbours that this process receives from.
+pub fn incoming(comm: Comm) -> Result<usize> {
+    call::neighbor_counts(comm).map(|(incoming, _)| incoming)
+}
+
+/// Neighbours that this process sends to.
+pub fn outgoing(comm: Comm) -> Result<usize> {
+    call::neighbor_counts(comm).map(|(_, outgoing)| outgoing)
+}
+
+/// Dimensions of a Cartesian communicator.
+pub fn cartdims(comm: Comm) -> Result<usize> {
+    of(i64::from(call::cartdim_get(comm)?))
+}
+
 /// Number of edges of a graph: `index` counts them up node by node.
 pub fn edges(index: &[i32]) -> Result<usize> {
     of(index.last().map_or(0, |&last| i64::from(last)))

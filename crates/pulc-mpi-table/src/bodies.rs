@@ -261,8 +261,13 @@ fn result(function: &Function, argument: &Argument, value: &str) -> String {
     let (name, kind) = (&argument.name, &argument.kind);
     if let Shape::Array { length, .. } = &kind.shape {
         let length = length_of(function, length);
-        let fill = if kind.base == "bool" { "fill_bools" } else { "fill" };
-        return format!("{fill}({name}, {length}, &{value})?;");
+        return match (kind.base.as_str(), kind.map()) {
+            ("bool", _) => format!("fill_bools({name}, {length}, &{value})?;"),
+            (_, Some(group)) => {
+                format!("fill_constants::<A>(Set::{}, {name}, {length}, &{value})?;", set_name(group))
+            }
+            _ => format!("fill({name}, {length}, &{value})?;"),
+        };
     }
     if kind.base == "text" {
         let limit = limit_name(kind.limit.as_deref().unwrap_or_default());
@@ -293,7 +298,7 @@ fn length_of(function: &Function, length: &str) -> String {
         "incoming" => "lengths::incoming(comm.inward())?".into(),
         "outgoing" => "lengths::outgoing(comm.inward())?".into(),
         "cartdims" => "lengths::cartdims(comm.inward())?".into(),
-        "edges" => "lengths::edges(indx)?".into(),
+        "edge_ends" => "lengths::edges(indx)?".into(),
         other if function.arguments.iter().any(|one| one.name == other && one.kind.is_wide()) => {
             format!("lengths::of({other})?")
         }

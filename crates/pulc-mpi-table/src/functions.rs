@@ -172,7 +172,7 @@ fn parse_function(line: &str, kinds: &HashMap<&str, &str>) -> Result<Function, S
 
 /// Lengths that are not another argument.
 pub const LENGTHS: [&str; 9] =
-    ["peers", "sends", "at_root", "members", "incoming", "outgoing", "cartdims", "edges", ""];
+    ["peers", "sends", "at_root", "members", "incoming", "outgoing", "cartdims", "edge_ends", ""];
 
 fn check_lengths(function: &Function) -> Result<(), String> {
     for argument in &function.arguments {

@@ -6,6 +6,10 @@ pub use crate::added_errors::{
 };
 pub use crate::collective::*;
 pub use crate::comm::*;
+pub use crate::comm::{
+    comm_delete_attr as attr_delete, comm_free_keyval as keyval_free, comm_get_errhandler as errhandler_get,
+    comm_set_errhandler as errhandler_set,
+};
 pub use crate::datatype::calls::*;
 pub use crate::datatype::calls::{
     get_elements as get_elements_x, status_set_elements as status_set_elements_x, type_get_extent as type_get_extent_x,

@@ -3,7 +3,7 @@
 //! Source: MPI-5.0, 3.7.5 and 3.7.6.
 
 use crate::abi::{Abi, Handle};
-use crate::convert::{poke, slice_in_out};
+use crate::convert::{handles_in, poke, slice_in_out};
 use crate::guard::{self, On};
 use crate::lengths;
 use crate::maps::Set;
@@ -234,4 +234,88 @@ pub unsafe fn testsome<A: Abi>(
 pub unsafe fn startall<A: Abi>(count: c_int, requests: *mut A::Request) -> c_int {
     // SAFETY: the caller's promise.
     guard::run::<A>("MPI_Startall", On::None, || unsafe { with_requests::<A, _>(requests, count, call::startall) })
+}
+
+/// Lets `use_them` look at the program's array of requests, which stays as it is.
+///
+/// # Safety
+/// The array has `count` requests.
+unsafe fn with_known<A: Abi, T>(
+    array: *const A::Request,
+    count: c_int,
+    use_them: impl FnOnce(&[Request]) -> Result<T>,
+) -> Result<T> {
+    // SAFETY: the caller's promise.
+    use_them(&unsafe { handles_in(array, lengths::of(i64::from(count))?) }?)
+}
+
+/// `MPI_Request_get_status_all`
+///
+/// # Safety
+/// The arrays have `count` elements; that of statuses may be ignored.
+pub unsafe fn request_get_status_all<A: Abi>(
+    count: c_int,
+    requests: *const A::Request,
+    flag: *mut c_int,
+    statuses: *mut A::Status,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    guard::run::<A>("MPI_Request_get_status_all", On::None, || unsafe {
+        let mut statuses = Statuses::<A>::new(statuses);
+        let outcome = with_known::<A, _>(requests, count, |requests| {
+            call::request_get_status_all(requests, &mut |at, status| statuses.write(at, status))
+        });
+        statuses.errors(lengths::of(i64::from(count))?, &outcome);
+        poke(flag, c_int::from(*outcome.as_ref().unwrap_or(&true)))?;
+        outcome.map(|_| ())
+    })
+}
+
+/// `MPI_Request_get_status_any`
+///
+/// # Safety
+/// As [`testany`].
+pub unsafe fn request_get_status_any<A: Abi>(
+    count: c_int,
+    requests: *const A::Request,
+    index: *mut c_int,
+    flag: *mut c_int,
+    status: *mut A::Status,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    guard::run::<A>("MPI_Request_get_status_any", On::None, || unsafe {
+        let found = with_known::<A, _>(requests, count, call::request_get_status_any)?;
+        poke(flag, c_int::from(found.is_some()))?;
+        if let Some((_, known)) = &found {
+            A::status_out(known, status, false);
+        }
+        poke(index, found.map_or(UNDEFINED, |(index, _)| index))
+    })
+}
+
+/// `MPI_Request_get_status_some`
+///
+/// # Safety
+/// As [`testsome`].
+pub unsafe fn request_get_status_some<A: Abi>(
+    incount: c_int,
+    requests: *const A::Request,
+    outcount: *mut c_int,
+    indices: *mut c_int,
+    statuses: *mut A::Status,
+) -> c_int {
+    // SAFETY: the caller's promise: as many are told as there are requests, at most.
+    guard::run::<A>("MPI_Request_get_status_some", On::None, || unsafe {
+        let (mut statuses, mut told) = (Statuses::<A>::new(statuses), 0);
+        let outcome = with_known::<A, _>(requests, incount, |requests| {
+            call::request_get_status_some(requests, &mut |place, index, status| {
+                indices.add(place).write(index as c_int);
+                statuses.write(place, status);
+                told = told.max(place + 1);
+            })
+        });
+        statuses.errors(told, &outcome);
+        poke(outcount, *outcome.as_ref().unwrap_or(&(told as c_int)))?;
+        outcome.map(|_| ())
+    })
 }

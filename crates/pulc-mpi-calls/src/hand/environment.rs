@@ -1,12 +1,13 @@
 //! Time, addresses, version of the binary interface, and the call for profiling tools: functions that need no object.
 //! Source: MPI-5.0, 5.1.5, 9.6, 15.2.4, 20.2.
 
-use crate::abi::Abi;
+use crate::abi::{Abi, Handle};
 use crate::convert::{poke, text_out};
 use crate::guard::{self, On, SUCCESS};
 use crate::maps::Limit;
 use pulc_mpi::call;
-use std::ffi::c_int;
+use pulc_mpi::handle::{Comm, Info};
+use std::ffi::{c_int, c_void};
 
 /// `MPI_Wtime`
 ///
@@ -77,7 +78,7 @@ pub unsafe fn abi_get_version<A: Abi>(abi_major: *mut c_int, abi_minor: *mut c_i
 ///
 /// # Safety
 /// `address` is null or points to an `MPI_Aint`.
-pub unsafe fn get_address<A: Abi>(location: *const std::ffi::c_void, address: *mut i64) -> c_int {
+pub unsafe fn get_address<A: Abi>(location: *const c_void, address: *mut i64) -> c_int {
     // SAFETY: the caller's promise.
     guard::run::<A>("MPI_Get_address", On::None, || unsafe { poke(address, location.addr() as i64) })
 }
@@ -86,7 +87,7 @@ pub unsafe fn get_address<A: Abi>(location: *const std::ffi::c_void, address: *m
 ///
 /// # Safety
 /// As [`get_address`].
-pub unsafe fn address<A: Abi>(location: *mut std::ffi::c_void, address: *mut i64) -> c_int {
+pub unsafe fn address<A: Abi>(location: *mut c_void, address: *mut i64) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { get_address::<A>(location.cast_const(), address) }
 }
@@ -118,4 +119,75 @@ pub unsafe fn initialized<A: Abi>(flag: *mut c_int) -> c_int {
 pub unsafe fn finalized<A: Abi>(flag: *mut c_int) -> c_int {
     // SAFETY: the caller's promise.
     guard::run::<A>("MPI_Finalized", On::None, || unsafe { poke(flag, c_int::from(call::finalized())) })
+}
+
+/// `MPI_Comm_get_parent`: nobody spawns processes yet.
+///
+/// # Safety
+/// `parent` is null or points to a handle.
+pub unsafe fn comm_get_parent<A: Abi>(parent: *mut A::Comm) -> c_int {
+    // SAFETY: the caller's promise.
+    guard::run::<A>("MPI_Comm_get_parent", On::None, || unsafe { poke(parent, Handle::outward(Comm::NULL)) })
+}
+
+/// `MPI_Abi_get_info`: sizes of the integers of the interface.
+///
+/// # Safety
+/// `info` is null or points to a handle.
+pub unsafe fn abi_get_info<A: Abi>(info: *mut A::Info) -> c_int {
+    // SAFETY: the caller's promise.
+    guard::run::<A>("MPI_Abi_get_info", On::None, || unsafe {
+        let made = call::info_create()?;
+        for key in ["mpi_aint_size", "mpi_count_size", "mpi_offset_size"] {
+            call::info_set(made, key, "8")?;
+        }
+        poke(info, Handle::outward(made))
+    })
+}
+
+/// `MPI_Abi_get_fortran_info`: null, as long as no Fortran layer has told anything.
+///
+/// # Safety
+/// `info` is null or points to a handle.
+pub unsafe fn abi_get_fortran_info<A: Abi>(info: *mut A::Info) -> c_int {
+    // SAFETY: the caller's promise.
+    guard::run::<A>("MPI_Abi_get_fortran_info", On::None, || unsafe { poke(info, Handle::outward(Info::NULL)) })
+}
+
+/// `MPI_Abi_get_fortran_booleans`: not set.
+///
+/// # Safety
+/// `is_set` is null or points to an int.
+pub unsafe fn abi_get_fortran_booleans<A: Abi>(
+    _logical_size: c_int,
+    _logical_true: *mut c_void,
+    _logical_false: *mut c_void,
+    is_set: *mut c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    guard::run::<A>("MPI_Abi_get_fortran_booleans", On::None, || unsafe { poke(is_set, 0) })
+}
+
+macro_rules! no_devices {
+    ($($name:ident, $text:literal;)*) => {$(
+        #[doc = concat!("`", $text, "`: messages from and to such a device's memory are not there.\n\n# Safety\nNone is needed.")]
+        pub unsafe fn $name<A: Abi>() -> c_int {
+            0
+        }
+    )*};
+}
+
+no_devices! {
+    mpix_query_cuda_support, "MPIX_Query_cuda_support";
+    mpix_query_hip_support, "MPIX_Query_hip_support";
+    mpix_query_ze_support, "MPIX_Query_ze_support";
+}
+
+/// `MPIX_GPU_query_support`
+///
+/// # Safety
+/// `flag` is null or points to an int.
+pub unsafe fn mpix_gpu_query_support<A: Abi>(_kind: c_int, flag: *mut c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    guard::run::<A>("MPIX_GPU_query_support", On::None, || unsafe { poke(flag, 0) })
 }

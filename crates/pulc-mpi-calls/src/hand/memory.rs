@@ -1,6 +1,6 @@
 //! Memory that the library gives to the program or gets lent from it. Source: MPI-5.0, 3.6 and 9.2.
 
-use crate::abi::Abi;
+use crate::abi::{Abi, Handle};
 use crate::convert::{OutInts, poke};
 use crate::guard::{self, On};
 use pulc_mpi::call;
@@ -49,15 +49,26 @@ pub unsafe fn free_mem<A: Abi>(base: *mut c_void) -> c_int {
     })
 }
 
-/// `MPI_Buffer_detach`
-///
-/// # Safety
-/// `place` points to a pointer.
-pub unsafe fn buffer_detach<A: Abi>(place: *mut c_void, size: OutInts) -> c_int {
-    // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Buffer_detach", On::None, || unsafe {
-        let (start, bytes) = call::buffer_detach()?;
-        poke(place.cast::<*mut u8>(), start.as_ptr())?;
-        size.put(bytes)
-    })
+macro_rules! detach {
+    (on) => { On::None };
+    (on $object:ident $kind:ident) => { On::$kind($object) };
+    ($($name:ident, $text:literal, $call:path, $($object:ident: $kind:ident)?;)*) => {$(
+        #[doc = concat!("`", $text, "`\n\n# Safety\n`place` points to a pointer.")]
+        pub unsafe fn $name<A: Abi>($($object: A::$kind,)? place: *mut c_void, size: OutInts) -> c_int {
+            $(let $object = $object.inward();)?
+            let on = detach!(on $($object $kind)?);
+            // SAFETY: the caller's promise.
+            guard::run::<A>($text, on, || unsafe {
+                let (start, bytes) = $call($($object)?)?;
+                poke(place.cast::<*mut u8>(), start.as_ptr())?;
+                size.put(bytes)
+            })
+        }
+    )*};
+}
+
+detach! {
+    buffer_detach, "MPI_Buffer_detach", call::buffer_detach,;
+    comm_detach_buffer, "MPI_Comm_detach_buffer", call::comm_detach_buffer, comm: Comm;
+    session_detach_buffer, "MPI_Session_detach_buffer", call::session_detach_buffer, session: Session;
 }

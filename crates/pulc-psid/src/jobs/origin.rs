@@ -98,7 +98,7 @@ impl Room {
             let why = format!("{} ranks asked for, at most {} are possible", spec.ranks, pulc_hal::board::SLOTS_MAX);
             return self.reply(client, Reply::Refused { why });
         }
-        let placed = match place(&self.config.mesh.nodes(), spec.ranks, spec.nodes) {
+        let placed = match place(&self.config.mesh.nodes(), spec.ranks, spec.nodes, &spec.hosts) {
             Ok(placed) => placed,
             Err(why) => return self.reply(client, Reply::Refused { why }),
         };

@@ -48,7 +48,7 @@ fn run(argv: &[&str]) -> Request {
         pin: false,
         kill_delay_ms: 0,
     };
-    Request::Run(Box::new(RunSpec { ranks: 1, nodes: None, timeout_ms: None, launch }))
+    Request::Run(Box::new(RunSpec { ranks: 1, nodes: None, hosts: Vec::new(), timeout_ms: None, launch }))
 }
 
 fn on_a_runtime(test: impl Future<Output = ()>) {

@@ -10,8 +10,8 @@ use super::pinning::Pinning;
 use super::remains::Remains;
 use crate::error::shortage;
 use pulc_base::boot::{
-    self, ENV_COOKIE, ENV_JOBID, ENV_KEEPER, ENV_LOCAL_RANK, ENV_LOCAL_SIZE, ENV_NODE, ENV_RAILS, ENV_RANK, ENV_SIZE,
-    RailKind, parse_rails,
+    self, ENV_COOKIE, ENV_JOBID, ENV_KEEPER, ENV_LOCAL_RANK, ENV_LOCAL_SIZE, ENV_MPI, ENV_NODE, ENV_RAILS, ENV_RANK,
+    ENV_SIZE, RailKind, parse_rails,
 };
 use pulc_base::{Rank, log};
 use pulc_control::{LaunchSpec, Stream};
@@ -211,7 +211,8 @@ fn start_order(cores: &[Vec<u32>], ranks: usize) -> Vec<usize> {
 }
 
 fn shared_environment(order: &Prepare, name: &str, node: u32) -> Vec<CString> {
-    let libraries = own_libraries();
+    let native = order.launch.env.iter().any(|(key, value)| key == ENV_MPI.as_bytes() && value == b"native");
+    let libraries = own_libraries().filter(|_| !native);
     let mut seen_libraries = false;
     let mut all: Vec<Vec<u8>> = Vec::with_capacity(order.launch.env.len() + 8);
     for (key, value) in &order.launch.env {
