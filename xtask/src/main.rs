@@ -9,6 +9,7 @@ mod cargo_tests;
 mod cluster;
 mod dist;
 mod mpi;
+mod mpi_door;
 mod record;
 mod skips;
 mod steps;
@@ -46,6 +47,8 @@ enum Command {
     Tidy,
     /// Build the relocatable tree dist/
     Dist,
+    /// Test the MPI doors only: C programs, a profiling tool, headers of a reference (PULC_MPI_REFERENCES)
+    MpiDoors,
     /// Write what is made from the tables of MPI functions and constants: headers, symbol lists, coverage page
     Mpi,
     /// Try the lock-free parts in every order that the memory model allows
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Command::Tidy => tidy::run(&root),
         Command::Dist => dist::run(&root),
         Command::Mpi => mpi::write(&root),
+        Command::MpiDoors => mpi_door::test(&root),
         Command::Loom => test::loom(&root),
         Command::Bench { arguments } => bench::bench(&root, &arguments),
         Command::Cluster(arguments) => cluster::run(&root, &arguments),

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 pub struct Promise {
     pub list: &'static str,
     /// As cargo calls it under target/.
-    built: &'static str,
+    pub built: &'static str,
 }
 
 pub static PROMISES: [Promise; 3] = [NATIVE, MPICH, MPI_ABI];

@@ -1,0 +1,210 @@
+//! The MPI doors seen from outside: C programs compiled by `mpicc` and `mpicc_abi` and run under `mpiexec`, a profiling tool between a
+//! program and the library, and the headers compared with those of a reference implementation where one is installed. Called by `test`;
+//! builds with the quick profile.
+
+use crate::steps::{self, Outcome, Scratch};
+use crate::tidy::symbols;
+use pulc_mpi_table::Door;
+use pulc_mpi_table::constants::{Constants, Value};
+use pulc_mpi_table::functions::Functions;
+use pulc_mpi_table::headers::prototype;
+use std::fmt::Write as _;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+const EXAMPLES: &str = "examples/mpi";
+const BUILD: Duration = Duration::from_secs(900);
+const RUN: Duration = Duration::from_secs(60);
+/// Directories with `mpi.h` or `mpi_abi.h` of MPICH 5, separated by colons.
+const REFERENCES: &str = "PULC_MPI_REFERENCES";
+
+pub fn test(root: &Path) -> Outcome {
+    let packages = ["build", "-q", "-p", "pulc-cli", "-p", "pulc-mpich-abi", "-p", "pulc-mpi-abi", "-p", "pulc-c-abi"];
+    steps::run(&mut steps::cargo(root, &packages), BUILD)?;
+    let built = root.join("target/debug");
+    for promise in [symbols::MPICH, symbols::MPI_ABI] {
+        let findings = promise.check(root, &built.join(promise.built))?;
+        if !findings.is_empty() {
+            return Err(findings.iter().map(|finding| format!("\n  {finding}")).collect());
+        }
+    }
+    let scratch = Scratch::new("mpi")?;
+    let tree = Tree::lay(root, &built, scratch.path())?;
+    for compiler in ["mpicc", "mpicc_abi"] {
+        for source in ["ring", "callbacks"] {
+            let program = tree.compile(compiler, &root.join(EXAMPLES).join(format!("{source}.c")), &[], source)?;
+            for ranks in ["1", "2", "3"] {
+                println!("{source} by {compiler} with {ranks} ranks");
+                steps::run(tree.mpiexec().args(["-n", ranks]).arg(&program), RUN)?;
+            }
+        }
+        profile(root, &tree, compiler)?;
+    }
+    several_programs(root, &tree)?;
+    references(root, scratch.path())
+}
+
+/// A tree like dist/, made of links to what was just built.
+struct Tree {
+    at: PathBuf,
+}
+
+impl Tree {
+    fn lay(root: &Path, built: &Path, scratch: &Path) -> Result<Tree, String> {
+        let at = scratch.join("tree");
+        for dir in ["bin", "lib", "include"] {
+            std::fs::create_dir_all(at.join(dir)).map_err(|error| format!("cannot make the tree: {error}"))?;
+        }
+        let link =
+            |from: PathBuf, to: &str| symlink(&from, at.join(to)).map_err(|error| format!("cannot link {to}: {error}"));
+        // Copies where the place of the file counts.
+        let copy = |from: PathBuf, to: &str| {
+            std::fs::copy(&from, at.join(to)).map(|_| ()).map_err(|error| format!("cannot copy {to}: {error}"))
+        };
+        copy(built.join("pulc"), "bin/pulc")?;
+        copy(root.join("abi/mpi/mpicc"), "bin/mpicc")?;
+        link("mpicc".into(), "bin/mpicc_abi")?;
+        link("pulc".into(), "bin/mpiexec")?;
+        for (library, names) in [
+            ("libpulc_mpich.so", &["libmpi.so.12", "libmpi.so", "libmpich.so.12"][..]),
+            ("libpulc_mpi_abi.so", &["libmpi_abi.so.1", "libmpi_abi.so"]),
+            ("libpulc_c.so", &["libpulc.so.0", "libpulc.so"]),
+        ] {
+            for name in names {
+                link(built.join(library), &format!("lib/{name}"))?;
+            }
+        }
+        for include in ["mpich", "mpi_abi"] {
+            link(root.join("abi/mpi/include").join(include), &format!("include/{include}"))?;
+        }
+        Ok(Tree { at })
+    }
+
+    fn compile(&self, compiler: &str, source: &Path, more: &[&str], name: &str) -> Result<PathBuf, String> {
+        let program = self.at.join(format!("{name}.{compiler}"));
+        let mut cc = Command::new(self.at.join("bin").join(compiler));
+        cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1"]).arg(source).args(more).arg("-o").arg(&program);
+        steps::run(&mut cc, RUN)?;
+        Ok(program)
+    }
+
+    fn mpiexec(&self) -> Command {
+        let mut command = Command::new(self.at.join("bin/mpiexec"));
+        command.env_remove("LD_LIBRARY_PATH");
+        command
+    }
+}
+
+/// A tool that is loaded before the program sees each of the program's calls once, and none of the library's own.
+fn profile(root: &Path, tree: &Tree, compiler: &str) -> Outcome {
+    let sources = root.join(EXAMPLES).join("tool");
+    let tool = tree.compile(compiler, &sources.join("count.c"), &["-shared", "-fPIC"], "tool.so")?;
+    let program = tree.compile(compiler, &sources.join("watched.c"), &[], "watched")?;
+    let preload = format!("LD_PRELOAD={}", tool.display());
+    let output = steps::output(tree.mpiexec().args(["-n", "2", "-x", &preload]).arg(&program))?;
+    for line in ["tool of rank 0: 1 sends, 2 barriers", "tool of rank 1: 0 sends, 2 barriers"] {
+        if !output.contains(line) {
+            return Err(format!("the tool's count is not {line:?}: {output:?}"));
+        }
+    }
+    println!("a tool counts the calls of a program by {compiler}");
+    Ok(())
+}
+
+/// Two programs with variables of their own are one job.
+fn several_programs(root: &Path, tree: &Tree) -> Outcome {
+    let ring = tree.compile("mpicc", &root.join(EXAMPLES).join("ring.c"), &[], "ring")?;
+    let mut job = tree.mpiexec();
+    job.args(["-genv", "ALL", "1", "-n", "1", "-env", "MINE", "2"]).arg(&ring).arg(":").args(["-n", "2"]).arg(&ring);
+    steps::run(&mut job, RUN)?;
+    let shell = "echo rank $PULC_RANK has $ALL$MINE";
+    let mut job = tree.mpiexec();
+    job.args([
+        "-genv", "ALL", "a", "-n", "1", "-env", "MINE", "b", "sh", "-c", shell, ":", "-n", "1", "sh", "-c", shell,
+    ]);
+    let output = steps::output(&mut job)?;
+    for line in ["rank 0 has ab", "rank 1 has a\n"] {
+        if !output.contains(line) {
+            return Err(format!("a job of two programs did not write {line:?}: {output:?}"));
+        }
+    }
+    println!("two programs in one job");
+    Ok(())
+}
+
+/// Compares values, layouts and prototypes with the headers of a reference implementation.
+fn references(root: &Path, scratch: &Path) -> Outcome {
+    let listed = std::env::var(REFERENCES).unwrap_or_default();
+    let mut compared = 0;
+    for dir in listed.split(':').filter(|dir| !dir.is_empty()).map(Path::new) {
+        for (door, name) in [(Door::Mpich, "mpi.h"), (Door::Standard, "mpi_abi.h")] {
+            let header = dir.join(name);
+            if header.exists() {
+                compare(root, scratch, door, &header)?;
+                println!("{} says the same as {}", header.display(), crate::mpi::include_dir(door));
+                compared += 1;
+            }
+        }
+    }
+    if compared == 0 {
+        println!("headers are not compared: {REFERENCES} names no directory with mpi.h or mpi_abi.h of MPICH 5");
+    }
+    Ok(())
+}
+
+fn compare(root: &Path, scratch: &Path, door: Door, reference: &Path) -> Outcome {
+    let ours = root.join(crate::mpi::include_dir(door)).join("mpi.h");
+    let told = |header: &Path, prototypes: bool| -> Result<String, String> {
+        let (source, program) = (scratch.join("layout.c"), scratch.join("layout"));
+        std::fs::write(&source, layout_program(door, header, prototypes)).map_err(|error| error.to_string())?;
+        let mut cc = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+        cc.args(["-std=c11", "-w", "-I"]).arg(header.parent().unwrap_or(Path::new("."))).arg(&source).arg("-o");
+        // Only the values of constants are looked at; no function is called.
+        cc.arg(&program).arg("-Wl,--unresolved-symbols=ignore-all");
+        steps::run(&mut cc, RUN)?;
+        steps::output(&mut Command::new(&program))
+    };
+    let (theirs, own) = (told(reference, true)?, told(&ours, false)?);
+    let differences: Vec<String> = theirs
+        .lines()
+        .zip(own.lines())
+        .filter(|(theirs, own)| theirs != own)
+        .map(|(theirs, own)| format!("\n  {}: {theirs}, ours: {own}", reference.display()))
+        .collect();
+    if differences.is_empty() { Ok(()) } else { Err(differences.concat()) }
+}
+
+/// Prints every constant and the layout of statuses; with `prototypes`, it also declares every function as we do.
+fn layout_program(door: Door, header: &Path, prototypes: bool) -> String {
+    let mut text = format!("#include {:?}\n#include <stddef.h>\n#include <stdint.h>\n#include <stdio.h>\n", header);
+    if prototypes {
+        for function in Functions::load().all().filter(|function| door.has(function)) {
+            // Two functions that MPICH's own wheel leaves out, and names of MPICH that it has under other types.
+            if function.name.starts_with("MPIX_") {
+                continue;
+            }
+            for (name, large) in function.forms() {
+                for name in [name.clone(), format!("P{name}")] {
+                    let _ = writeln!(text, "#undef {name}\n{};", prototype(function, &name, large));
+                }
+            }
+        }
+    }
+    text.push_str("#define TELL(name) printf(#name \" %lld %d\\n\", (long long)(intptr_t)(name), (int)sizeof(name))\n");
+    text.push_str("int main(void) {\n");
+    for group in &Constants::load().groups {
+        for constant in group.constants.iter().filter(|one| matches!(one.value(door), Value::Number { .. })) {
+            let _ = writeln!(text, "    TELL({});", constant.name);
+        }
+    }
+    for field in ["MPI_SOURCE", "MPI_TAG", "MPI_ERROR"] {
+        let _ = writeln!(text, "    printf(\"{field} %d\\n\", (int)offsetof(MPI_Status, {field}));");
+    }
+    for kind in ["MPI_Status", "MPI_Aint", "MPI_Count", "MPI_Offset", "MPI_Comm", "MPI_File"] {
+        let _ = writeln!(text, "    printf(\"{kind} %d\\n\", (int)sizeof({kind}));");
+    }
+    text.push_str("    return 0;\n}\n");
+    text
+}
