@@ -53,6 +53,12 @@ pub fn add_error_string(code: i32, text: &str) -> Result<()> {
 fn remove(code: i32, is_class: bool) -> Result<()> {
     let mut added = added();
     match added.codes.get(&code) {
+        Some((_, text)) if !text.is_empty() => {
+            Err(Error::new(Class::ARG, format!("code {code} still has a text: remove that first")))
+        }
+        Some(_) if added.codes.iter().any(|(other, (class, _))| *class == code && *other != code) => {
+            Err(Error::new(Class::ARG, format!("class {code} still has codes: remove these first")))
+        }
         Some((class, _)) if (*class == code) == is_class => {
             added.codes.remove(&code);
             Ok(())

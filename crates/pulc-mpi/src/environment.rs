@@ -3,8 +3,8 @@
 
 use crate::consts::MAX_PROCESSOR_NAME;
 use crate::error::Result;
-use crate::handle::Comm;
-use crate::{comm, world};
+use crate::handle::{Comm, Info};
+use crate::{comm, info, world};
 use pulc_base::clock;
 
 /// The version of the standard: 5.0.
@@ -34,6 +34,13 @@ pub fn wtime() -> f64 {
 /// Resolution of [`wtime`] in seconds.
 pub fn wtick() -> f64 {
     1e-9
+}
+
+/// What kinds of hardware this process may use one of only: the node, whose memory it shares.
+pub fn get_hw_resource_info() -> Result<Info> {
+    let hints = info::info_create()?;
+    info::info_set(hints, "mpi_shared_memory", "true")?;
+    Ok(hints)
 }
 
 /// Ends the whole job with a status.

@@ -81,13 +81,14 @@ pub fn raise(on: ErrorOn, function: &str, error: Error) -> i32 {
         (None, on) => on,
     };
     let found = communicator(on);
-    let handler = match (&found, on) {
+    let own = match on {
         // Errors of files return, unless the program says otherwise.
-        (_, ErrorOn::File(_)) => Errhandler::ERRORS_RETURN,
-        (_, ErrorOn::Session(session)) => session::session_get_errhandler_of(session),
-        (Some(comm), _) => comm.errhandler(),
-        (None, _) => Errhandler(INITIAL.load(Ordering::Relaxed)),
+        ErrorOn::File(_) => Some(Errhandler::ERRORS_RETURN),
+        ErrorOn::Session(session) => session::errhandler_of(session),
+        _ => found.as_ref().map(|comm| comm.errhandler()),
     };
+    let inherited = || found.as_ref().map(|comm| comm.errhandler());
+    let handler = own.or_else(inherited).unwrap_or_else(|| Errhandler(INITIAL.load(Ordering::Relaxed)));
     if handler == Errhandler::ERRORS_RETURN {
         return class;
     }

@@ -24,8 +24,8 @@ pub(crate) fn find(session: Session) -> Result<Arc<Open>> {
 }
 
 /// The handler that errors of a session go to.
-pub(crate) fn session_get_errhandler_of(session: Session) -> Errhandler {
-    find(session).map_or(Errhandler::ERRORS_ARE_FATAL, |open| Errhandler(open.errhandler.load(Ordering::Relaxed)))
+pub(crate) fn errhandler_of(session: Session) -> Option<Errhandler> {
+    find(session).ok().map(|open| Errhandler(open.errhandler.load(Ordering::Relaxed)))
 }
 
 /// Opens a session; MPI need not be initialised.

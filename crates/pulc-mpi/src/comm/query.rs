@@ -79,6 +79,9 @@ pub fn comm_set_name(comm: Comm, name: &str) -> Result<()> {
 }
 
 pub fn comm_get_name(comm: Comm) -> Result<String> {
+    if comm.is_null() {
+        return Ok("MPI_COMM_NULL".into());
+    }
     Ok(find(comm)?.extras().name.clone().unwrap_or_default())
 }
 

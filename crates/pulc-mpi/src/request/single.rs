@@ -4,7 +4,7 @@ use super::arrays::Each;
 use super::{Known, wait_blocking};
 use crate::collective;
 use crate::consts::UNDEFINED;
-use crate::error::Result;
+use crate::error::{Class, Error, Result};
 use crate::handle::Request;
 use crate::matcher::{Matcher, Phase, Work, matcher};
 use crate::status::Status;
@@ -175,8 +175,10 @@ pub fn cancel(request: &mut Request) -> Result<()> {
     if let Some(generalized) = table.requests.place(index).generalized.clone() {
         let complete = !table.requests.is_active(index);
         drop(guard);
-        generalized.cancel(complete);
-        return Ok(());
+        return match generalized.cancel(complete) {
+            0 => Ok(()),
+            code => Err(Error::new(Class(code), "a function of a generalized request failed")),
+        };
     }
     let taken_back = match &table.requests.place(index).work {
         Work::Recv(_) => table.unpost(index),
