@@ -163,13 +163,15 @@ pub(super) type Talk<'a> = dyn Fn(&[u8], &mut [u8]) -> Result<()> + 'a;
 pub(super) struct Across<'a> {
     pub local: &'a Arc<Communicator>,
     pub leader: i32,
+    /// Instead of the local communicator's next ones.
+    pub tag: Option<i32>,
     /// What that member does to exchange words with the other side.
     pub exchange: &'a Talk<'a>,
 }
 
 impl Combine for Across<'_> {
     fn combine(&self, bits: &mut [u64; WORDS]) -> Result<()> {
-        Among { comm: self.local, tag: None }.combine(bits)?;
+        Among { comm: self.local, tag: self.tag }.combine(bits)?;
         let mut room = Room::new(size_of_val(bits));
         let at = room.addr();
         if self.local.me == self.leader {
@@ -184,7 +186,7 @@ impl Combine for Across<'_> {
         }
         write_bits(at, bits);
         let data = Data::Flat { at, len: WORDS * 8 };
-        collective::run(self.local, collective::bcast_data(self.local, data, self.leader)?)?;
+        collective::run_tagged(self.local, collective::bcast_data(self.local, data, self.leader)?, self.tag)?;
         read_bits(at, bits);
         Ok(())
     }

@@ -202,6 +202,12 @@ pub fn comm_create_group(comm: Comm, group: GroupHandle, tag: i32) -> Result<Com
 /// Tags of the collective context that communicators never reach by counting their collectives.
 const GROUP_TAGS: i32 = 0x4000_0000;
 
+/// The tag of messages about a new communicator that programs name.
+pub(super) fn tag_of(name: &str) -> i32 {
+    let hash = name.bytes().fold(7_u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
+    GROUP_TAGS | (hash & 0x3fff_ffff) as i32
+}
+
 /// A communicator of a group of all processes, for sessions: without a parent.
 pub(crate) fn from_group(group: Arc<Group>, stringtag: &str) -> Result<Comm> {
     let process = world::process()?;
@@ -209,8 +215,7 @@ pub(crate) fn from_group(group: Arc<Group>, stringtag: &str) -> Result<Comm> {
     let Some(me) = me else { return Ok(Comm::NULL) };
     let world = find(Comm::WORLD)?;
     let members = Arc::new(Communicator::new(Comm::WORLD, 0, me, Arc::clone(&group), None));
-    let hash = stringtag.bytes().fold(7_u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
-    let own_tag = GROUP_TAGS | (hash & 0x3fff_ffff) as i32;
+    let own_tag = tag_of(stringtag);
     let contexts = agree::contexts(0, 1, &Among { comm: &members, tag: Some(own_tag) })?;
     Ok(add(contexts[0], me, group, None, &world)?.handle)
 }

@@ -8,10 +8,10 @@ use crate::collective;
 use crate::consts::UNDEFINED;
 use crate::data::Data;
 use crate::error::{Class, Error, Result};
-use crate::group::Group;
-use crate::handle::{Comm, Datatype};
+use crate::group::{self, Group};
+use crate::handle::{Comm, Datatype, Errhandler, Group as GroupHandle, Info};
 use crate::memory::Room;
-use crate::p2p;
+use crate::{errors, p2p, world};
 use std::sync::Arc;
 
 /// Connects two groups through one member of each that can talk to each other.
@@ -47,15 +47,22 @@ pub fn intercomm_create(local: Comm, leader: i32, peer: Comm, remote_leader: i32
 /// With the leader's way to the other side.
 fn make(own: &Arc<Communicator>, leader: i32, talk: &Talk<'_>, remote: Arc<Group>, is_low: bool) -> Result<Comm> {
     // A member of its own for the agreement, in which the leader is the first.
-    let across = Across { local: own, leader, exchange: talk };
+    let across = Across { local: own, leader, tag: None, exchange: talk };
     let contexts = agree::contexts(own.context, 2, &across)?;
-    finish(own, &contexts, remote, is_low).map(|comm| comm.handle)
+    finish(own, &contexts, remote, is_low, own).map(|comm| comm.handle)
 }
 
-fn finish(own: &Arc<Communicator>, contexts: &[u32], remote: Arc<Group>, is_low: bool) -> Result<Arc<Communicator>> {
+/// With the error handler of `parent`.
+fn finish(
+    own: &Arc<Communicator>,
+    contexts: &[u32],
+    remote: Arc<Group>,
+    is_low: bool,
+    parent: &Communicator,
+) -> Result<Arc<Communicator>> {
     let hidden = Communicator::new(Comm::NULL, contexts[1], own.me, Arc::clone(&own.group), None);
     let remote = Remote { group: remote, local: Arc::new(hidden), is_low };
-    add(contexts[0], own.me, Arc::clone(&own.group), Some(remote), own)
+    add(contexts[0], own.me, Arc::clone(&own.group), Some(remote), parent)
 }
 
 /// Another intercommunicator between the sides of an old one, or parts of them. `own` is this side's new communicator.
@@ -67,8 +74,9 @@ pub(super) fn make_across(
 ) -> Result<Arc<Communicator>> {
     let talk = |mine: &[u8], theirs: &mut [u8]| exchange_first(old, mine, theirs);
     let Some(side) = &old.remote else { return Err(Error::new(Class::INTERN, "no intercommunicator")) };
-    let contexts = agree::contexts(old.context, 2, &Across { local: &side.local, leader: 0, exchange: &talk })?;
-    finish(own, &contexts, remote, is_low)
+    let contexts =
+        agree::contexts(old.context, 2, &Across { local: &side.local, leader: 0, tag: None, exchange: &talk })?;
+    finish(own, &contexts, remote, is_low, old)
 }
 
 /// The two members that connect the sides exchange bytes.
@@ -84,14 +92,19 @@ fn exchange_with(peer: Comm, to: i32, tag: i32, mine: &[u8], theirs: &mut [u8]) 
 
 /// The first members of both sides exchange bytes, in the context of collectives.
 fn exchange_first(comm: &Arc<Communicator>, mine: &[u8], theirs: &mut [u8]) -> Result<()> {
+    exchange_tagged(comm, 0, EXCHANGE_TAG, mine, theirs)
+}
+
+/// With a member of the other side, which does the same.
+fn exchange_tagged(comm: &Arc<Communicator>, with: i32, tag: i32, mine: &[u8], theirs: &mut [u8]) -> Result<()> {
     let (mut out, mut into) = (Room::new(mine.len()), Room::new(theirs.len()));
     out.addr().write(0, mine);
     let (sent, room) =
         (Data::Flat { at: out.addr(), len: mine.len() }, Data::Flat { at: into.addr(), len: theirs.len() });
     let mut program = collective::Program::new();
-    program.send(sent, 0);
-    program.recv(room, 0);
-    collective::run_tagged(comm, program, Some(EXCHANGE_TAG))?;
+    program.send(sent, with);
+    program.recv(room, with);
+    collective::run_tagged(comm, program, Some(tag))?;
     into.addr().read(0, theirs);
     Ok(())
 }
@@ -107,6 +120,40 @@ fn share(comm: &Arc<Communicator>, root: i32, bytes: &mut [u8]) -> Result<()> {
     collective::run(comm, collective::bcast_data(comm, data, root)?)?;
     room.addr().read(0, bytes);
     Ok(())
+}
+
+/// Between two groups that know each other, without a parent. Only their members take part.
+#[expect(clippy::too_many_arguments, reason = "the standard's")]
+pub fn intercomm_create_from_groups(
+    local: GroupHandle,
+    leader: i32,
+    remote: GroupHandle,
+    remote_leader: i32,
+    stringtag: &str,
+    _hints: Info,
+    errhandler: Errhandler,
+) -> Result<Comm> {
+    errors::check(errhandler)?;
+    let process = world::process()?;
+    let (local, remote) = (group::get(local)?, group::get(remote)?);
+    let Some(me) = local.rank_of(process.rank().0) else {
+        return Err(Error::new(Class::GROUP, "this process is no member of the local group"));
+    };
+    if local.world(leader).is_none() || remote.world(remote_leader).is_none() {
+        return Err(Error::new(Class::RANK, format!("leaders {leader} and {remote_leader} are not in their groups")));
+    }
+    // Both sides by themselves, in the context of the job's collectives: the tag keeps them apart.
+    let own = Arc::new(Communicator::new(Comm::WORLD, 0, me, Arc::clone(&local), None));
+    let is_low = local.world(0) < remote.world(0);
+    let side = Remote { group: Arc::clone(&remote), local: Arc::clone(&own), is_low };
+    let pair = Arc::new(Communicator::new(Comm::WORLD, 0, me, local, Some(side)));
+    let tag = super::create::tag_of(stringtag);
+    let talk = |mine: &[u8], theirs: &mut [u8]| exchange_tagged(&pair, remote_leader, tag, mine, theirs);
+    let across = Across { local: &own, leader, tag: Some(tag), exchange: &talk };
+    let contexts = agree::contexts(0, 2, &across)?;
+    let made = finish(&own, &contexts, remote, is_low, &own)?.handle;
+    super::comm_set_errhandler(made, errhandler)?;
+    Ok(made)
 }
 
 /// One communicator of both sides, those that say `high` behind the others.
@@ -130,7 +177,8 @@ pub fn intercomm_merge(comm: Comm, high: bool) -> Result<Comm> {
         ranks.splice(0..0, others);
     }
     let talk = |mine: &[u8], theirs: &mut [u8]| exchange_first(&old, mine, theirs);
-    let contexts = agree::contexts(old.context, 1, &Across { local: &remote.local, leader: 0, exchange: &talk })?;
+    let contexts =
+        agree::contexts(old.context, 1, &Across { local: &remote.local, leader: 0, tag: None, exchange: &talk })?;
     Ok(add(contexts[0], me, Arc::new(Group::from_ranks(ranks)), None, &old)?.handle)
 }
 
@@ -173,7 +221,8 @@ fn exchange_lists(old: &Arc<Communicator>, remote: &Remote, own: &[[i32; 2]]) ->
 /// The new intercommunicator, if this process belongs to it and the other side has members.
 fn new_sides(old: &Arc<Communicator>, remote: &Remote, own: Vec<u32>, others: Vec<u32>, belongs: bool) -> Result<Comm> {
     let talk = |mine: &[u8], theirs: &mut [u8]| exchange_first(old, mine, theirs);
-    let contexts = agree::contexts(old.context, 2, &Across { local: &remote.local, leader: 0, exchange: &talk })?;
+    let contexts =
+        agree::contexts(old.context, 2, &Across { local: &remote.local, leader: 0, tag: None, exchange: &talk })?;
     let my_world = old.group.world(old.me);
     let me = own.iter().position(|world| Some(*world) == my_world).filter(|_| belongs && !others.is_empty());
     let Some(me) = me else {
@@ -182,5 +231,5 @@ fn new_sides(old: &Arc<Communicator>, remote: &Remote, own: Vec<u32>, others: Ve
     };
     let group = Arc::new(Group::from_ranks(own));
     let side = Arc::new(Communicator::new(old.handle, old.context, me as i32, group, None));
-    finish(&side, &contexts, Arc::new(Group::from_ranks(others)), remote.is_low).map(|comm| comm.handle)
+    finish(&side, &contexts, Arc::new(Group::from_ranks(others)), remote.is_low, old).map(|comm| comm.handle)
 }
