@@ -105,19 +105,19 @@ pub fn of_size(class: i32, bytes: i32) -> Result<&'static Basic> {
         .ok_or_else(|| Error::new(Class::ARG, format!("no type of class {class} takes {bytes} bytes")))
 }
 
-/// The predefined pair with these parts, if there is one.
+/// The predefined pair with exactly these parts, if there is one.
 pub fn pair_of(value: &Basic, place: &Basic) -> Option<&'static Basic> {
-    let (
-        Form::Integer(value_number) | Form::Floating(value_number),
-        Form::Integer(place_number) | Form::Floating(place_number),
-    ) = (value.form, place.form)
-    else {
-        return None;
-    };
-    let is_fortran = value.language == Language::Fortran;
-    BASICS.iter().find(|basic| {
-        basic.form == Form::Pair(value_number, place_number)
-            && (basic.language == Language::Fortran) == is_fortran
-            && (place.language == Language::Fortran) == is_fortran
-    })
+    PAIRS.iter().find(|(parts, _)| *parts == (value.name, place.name)).map(|(_, name)| named(name))
 }
+
+const PAIRS: [((&str, &str), &str); 9] = [
+    (("MPI_FLOAT", "MPI_INT"), "MPI_FLOAT_INT"),
+    (("MPI_DOUBLE", "MPI_INT"), "MPI_DOUBLE_INT"),
+    (("MPI_LONG", "MPI_INT"), "MPI_LONG_INT"),
+    (("MPI_SHORT", "MPI_INT"), "MPI_SHORT_INT"),
+    (("MPI_LONG_DOUBLE", "MPI_INT"), "MPI_LONG_DOUBLE_INT"),
+    (("MPI_INT", "MPI_INT"), "MPI_2INT"),
+    (("MPI_INTEGER", "MPI_INTEGER"), "MPI_2INTEGER"),
+    (("MPI_REAL", "MPI_REAL"), "MPI_2REAL"),
+    (("MPI_DOUBLE_PRECISION", "MPI_DOUBLE_PRECISION"), "MPI_2DOUBLE_PRECISION"),
+];

@@ -261,6 +261,7 @@ fn fortran_types_are_chosen_by_digits_size_and_parts() {
     assert_eq!(type_get_value_index(named("MPI_INT"), named("MPI_INT")), Ok(named("MPI_2INT")));
     assert_eq!(type_get_value_index(named("MPI_REAL"), named("MPI_REAL")), Ok(named("MPI_2REAL")));
     assert_eq!(type_get_value_index(named("MPI_DOUBLE"), named("MPI_LONG")), Ok(Datatype::NULL));
+    assert_eq!(type_get_value_index(named("MPI_LONG_LONG_INT"), named("MPI_INT")), Ok(Datatype::NULL));
 }
 
 #[test]

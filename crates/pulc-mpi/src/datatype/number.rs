@@ -40,4 +40,16 @@ impl Number {
     pub const fn is_signed(self) -> bool {
         matches!(self, Number::I8 | Number::I16 | Number::I32 | Number::I64 | Number::I128)
     }
+
+    /// The unsigned integer of the same width: what sums, products and bits of integers are computed with. Other numbers stay.
+    pub const fn unsigned(self) -> Number {
+        match self {
+            Number::I8 => Number::U8,
+            Number::I16 => Number::U16,
+            Number::I32 => Number::U32,
+            Number::I64 => Number::U64,
+            Number::I128 => Number::U128,
+            other => other,
+        }
+    }
 }

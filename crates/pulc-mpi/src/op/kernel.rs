@@ -1,19 +1,43 @@
-//! Chooses the loop for an operation and a predefined datatype, or says that the standard has none. Called by `op`.
+//! Chooses the loop for an operation and a predefined datatype, or says that the standard has none. Worked out by the compiler: at
+//! run time `op` looks into a table.
 //!
 //! Source: MPI-5.0, sections 6.9.2 and 6.9.4: which operations are allowed for which groups of types. Beyond these, as in the MPICH
 //! family, a plain `MPI_CHAR` counts as an integer and logical operations take addresses and counts.
 
-use crate::datatype::basic::{Basic, Form, Language};
+use crate::datatype::basic::{BASICS, Basic, Form, Language};
 use crate::datatype::number::Number;
-use crate::op::Builtin;
 use crate::op::apply::{Complex, Kernel, Pair, fold, fold_once};
 use crate::op::numbers::*;
+use crate::op::{BUILTINS, Builtin};
 
-/// The loop; none where the operation is not defined on the type.
-pub(crate) fn kernel(op: Builtin, basic: &Basic) -> Option<Kernel> {
+/// The loop; none where the operation is not defined on the type. `index` is the type's place in the table of predefined types.
+#[inline]
+pub(crate) fn loop_of(op: Builtin, index: usize) -> Option<Kernel> {
+    KERNELS[op as usize][index]
+}
+
+static KERNELS: [[Option<Kernel>; BASICS.len()]; BUILTINS.len()] = kernels();
+
+const fn kernels() -> [[Option<Kernel>; BASICS.len()]; BUILTINS.len()] {
+    let mut all = [[None; BASICS.len()]; BUILTINS.len()];
+    let mut op = 0;
+    while op < BUILTINS.len() {
+        let mut basic = 0;
+        while basic < BASICS.len() {
+            all[op][basic] = kernel(BUILTINS[op].0, &BASICS[basic]);
+            basic += 1;
+        }
+        op += 1;
+    }
+    all
+}
+
+const fn kernel(op: Builtin, basic: &Basic) -> Option<Kernel> {
     match basic.form {
         Form::Integer(number) => match op {
-            Builtin::LogicalAnd | Builtin::LogicalOr | Builtin::LogicalXor if basic.language == Language::Fortran => {
+            Builtin::LogicalAnd | Builtin::LogicalOr | Builtin::LogicalXor
+                if matches!(basic.language, Language::Fortran) =>
+            {
                 None
             }
             _ => integer(op, number),
@@ -27,21 +51,21 @@ pub(crate) fn kernel(op: Builtin, basic: &Basic) -> Option<Kernel> {
     }
 }
 
-fn integer(op: Builtin, number: Number) -> Option<Kernel> {
+const fn integer(op: Builtin, number: Number) -> Option<Kernel> {
     match op {
-        Builtin::Sum => unsigned(number).map(|number| match number {
+        Builtin::Sum => Some(match number.unsigned() {
             Number::U8 => fold::<u8, Sum>,
             Number::U16 => fold::<u16, Sum>,
             Number::U32 => fold::<u32, Sum>,
             Number::U64 => fold::<u64, Sum>,
-            _ => fold_once::<u128, Sum> as Kernel,
+            _ => fold_once::<u128, Sum>,
         }),
-        Builtin::Product => unsigned(number).map(|number| match number {
+        Builtin::Product => Some(match number.unsigned() {
             Number::U8 => fold::<u8, Product>,
             Number::U16 => fold::<u16, Product>,
             Number::U32 => fold::<u32, Product>,
             Number::U64 => fold::<u64, Product>,
-            _ => fold_once::<u128, Product> as Kernel,
+            _ => fold_once::<u128, Product>,
         }),
         Builtin::Minimum => Some(match number {
             Number::I8 => fold::<i8, Minimum>,
@@ -67,25 +91,15 @@ fn integer(op: Builtin, number: Number) -> Option<Kernel> {
             Number::U64 => fold::<u64, Maximum>,
             _ => return None,
         }),
-        _ => bits(op, number).or_else(|| logical(op, number)),
+        _ => match bits(op, number) {
+            Some(kernel) => Some(kernel),
+            None => logical(op, number),
+        },
     }
 }
 
-/// The unsigned integer of the same width: sums, products and bits are the same.
-fn unsigned(number: Number) -> Option<Number> {
-    Some(match number {
-        Number::I8 | Number::U8 => Number::U8,
-        Number::I16 | Number::U16 => Number::U16,
-        Number::I32 | Number::U32 => Number::U32,
-        Number::I64 | Number::U64 => Number::U64,
-        Number::I128 | Number::U128 => Number::U128,
-        _ => return None,
-    })
-}
-
-fn bits(op: Builtin, number: Number) -> Option<Kernel> {
-    let number = unsigned(number)?;
-    Some(match (op, number) {
+const fn bits(op: Builtin, number: Number) -> Option<Kernel> {
+    Some(match (op, number.unsigned()) {
         (Builtin::BitAnd, Number::U8) => fold::<u8, BitAnd>,
         (Builtin::BitAnd, Number::U16) => fold::<u16, BitAnd>,
         (Builtin::BitAnd, Number::U32) => fold::<u32, BitAnd>,
@@ -105,9 +119,8 @@ fn bits(op: Builtin, number: Number) -> Option<Kernel> {
     })
 }
 
-fn logical(op: Builtin, number: Number) -> Option<Kernel> {
-    let number = unsigned(number)?;
-    Some(match (op, number) {
+const fn logical(op: Builtin, number: Number) -> Option<Kernel> {
+    Some(match (op, number.unsigned()) {
         (Builtin::LogicalAnd, Number::U8) => fold::<u8, LogicalAnd>,
         (Builtin::LogicalAnd, Number::U16) => fold::<u16, LogicalAnd>,
         (Builtin::LogicalAnd, Number::U32) => fold::<u32, LogicalAnd>,
@@ -127,7 +140,7 @@ fn logical(op: Builtin, number: Number) -> Option<Kernel> {
     })
 }
 
-fn floating(op: Builtin, number: Number) -> Option<Kernel> {
+const fn floating(op: Builtin, number: Number) -> Option<Kernel> {
     Some(match (op, number) {
         (Builtin::Sum, Number::F32) => fold::<f32, Sum>,
         (Builtin::Sum, Number::F64) => fold::<f64, Sum>,
@@ -145,7 +158,7 @@ fn floating(op: Builtin, number: Number) -> Option<Kernel> {
     })
 }
 
-fn computed<S: Soft>(op: Builtin) -> Option<Kernel> {
+const fn computed<S: Soft>(op: Builtin) -> Option<Kernel> {
     Some(match op {
         Builtin::Sum => fold_once::<Computed<S>, Sum>,
         Builtin::Product => fold_once::<Computed<S>, Product>,
@@ -155,7 +168,7 @@ fn computed<S: Soft>(op: Builtin) -> Option<Kernel> {
     })
 }
 
-fn complex(op: Builtin, number: Number) -> Option<Kernel> {
+const fn complex(op: Builtin, number: Number) -> Option<Kernel> {
     Some(match (op, number) {
         // A sum is that of its parts.
         (Builtin::Sum, Number::F32) => |input, inout, count| fold::<f32, Sum>(input, inout, 2 * count),
@@ -169,7 +182,7 @@ fn complex(op: Builtin, number: Number) -> Option<Kernel> {
     })
 }
 
-fn computed_complex<S: Soft>(op: Builtin) -> Option<Kernel> {
+const fn computed_complex<S: Soft>(op: Builtin) -> Option<Kernel> {
     Some(match op {
         Builtin::Sum => |input, inout, count| fold_once::<Computed<S>, Sum>(input, inout, 2 * count),
         Builtin::Product => fold_once::<Complex<Computed<S>>, Product>,
@@ -177,7 +190,7 @@ fn computed_complex<S: Soft>(op: Builtin) -> Option<Kernel> {
     })
 }
 
-fn pair(op: Builtin, value: Number, place: Number) -> Option<Kernel> {
+const fn pair(op: Builtin, value: Number, place: Number) -> Option<Kernel> {
     Some(match (op, value, place) {
         (Builtin::MinimumPlace, Number::F32, Number::I32) => fold_once::<Pair<f32, i32>, MinimumPlace>,
         (Builtin::MinimumPlace, Number::F64, Number::I32) => fold_once::<Pair<f64, i32>, MinimumPlace>,

@@ -12,7 +12,7 @@ mod tests;
 pub mod wide;
 
 use crate::callback::UserOp;
-use crate::datatype::basic::{BASICS, Basic, index_of};
+use crate::datatype::basic::{BASICS, index_of};
 use crate::datatype::{self, Type};
 use crate::error::{Class, Error, Result};
 use crate::handle::{Datatype, Kind, Op};
@@ -135,20 +135,20 @@ pub fn reduce(op: &OpRef, datatype: Datatype, input: Addr, inout: Addr, count: i
     Ok(())
 }
 
+#[inline]
 fn loop_for(builtin: Builtin, datatype: Datatype) -> Result<apply::Kernel> {
-    if let Some(index) = index_of(datatype.0) {
-        return kernel::kernel(builtin, &BASICS[index]).ok_or_else(|| undefined(builtin, BASICS[index].name));
-    }
-    let found = datatype::get(datatype)?;
-    let basic = alike(&found).ok_or_else(|| undefined(builtin, "a derived datatype"))?;
-    kernel::kernel(builtin, basic).ok_or_else(|| undefined(builtin, basic.name))
+    let index = match index_of(datatype.0) {
+        Some(index) => index,
+        None => alike(&*datatype::get(datatype)?).ok_or_else(|| undefined(builtin, "a derived datatype"))?,
+    };
+    kernel::loop_of(builtin, index).ok_or_else(|| undefined(builtin, BASICS[index].name))
 }
 
-/// The predefined type that a Fortran 90 type, or a duplicate, is in all but its handle.
-fn alike(found: &Type) -> Option<&'static Basic> {
+/// The place of the predefined type that a Fortran 90 type, or a duplicate, is in all but its handle.
+fn alike(found: &Type) -> Option<usize> {
     let basic = found.map().uniform()?;
     let is_one = found.size() == basic.size() && found.lb() == 0 && found.extent() == basic.extent() as i64;
-    (is_one && found.true_lb() == 0).then_some(basic)
+    if is_one && found.true_lb() == 0 { index_of(basic.mpich as i32) } else { None }
 }
 
 #[cold]

@@ -3,7 +3,7 @@
 
 use super::calls::*;
 use super::*;
-use crate::datatype::basic::Form;
+use crate::datatype::basic::{Basic, Form};
 use crate::datatype::number::Number;
 use crate::memory::Room;
 use proptest::prelude::*;
