@@ -35,6 +35,8 @@ const ROUND_TRIP_ALLOWED: Nanos = Nanos::from_ms(2);
 const GROWTH_STEP: Nanos = Nanos::from_us(100);
 /// Queueing alone shrinks no window below this: with so little under way it is not this rail that fills the queue.
 const WINDOW_OF_QUEUE_MIN_BYTES: usize = 64 << 10;
+/// Who did not look for so long was not given its core. Shorter times are part of every round trip.
+const AWAY_MIN: Nanos = Nanos::from_us(500);
 /// Unanswered probes after which another rail that answers takes over.
 pub(crate) const SILENT_PROBES_MAX: u32 = 3;
 
@@ -202,9 +204,10 @@ impl RailState {
         self.probe_at = self.probe_at.or(Some(now + self.patience(Nanos(0))));
     }
 
-    /// When what is read now may have come at the earliest: at once after the look before.
+    /// When what is read now may have come at the earliest, after a long time without a look: at once after the look before.
     pub fn came_from(&self, now: Nanos) -> Nanos {
-        if self.looked_before == Nanos(0) { now } else { self.looked_before.min(now) }
+        let was_away = self.looked_before != Nanos(0) && now.since(self.looked_before) >= AWAY_MIN;
+        if was_away { self.looked_before } else { now }
     }
 
     /// A round trip was measured without doubt about which frame was answered. The answer may have waited here since the last
