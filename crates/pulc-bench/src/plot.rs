@@ -228,7 +228,7 @@ mod tests {
         let latency = Chart::of(&rows(), Place::Node, FIGURES[0]).unwrap();
         let text = String::from_utf8(latency.svg().unwrap()).unwrap();
         assert!(
-            ["device", "port", "tcp", "1 KiB", "two cores of one node"].iter().all(|word| text.contains(word)),
+            ["device", "port", "tcp", "8 KiB", "two cores of one node"].iter().all(|word| text.contains(word)),
             "{text}"
         );
         assert!(text.matches("<polyline").count() >= 3, "{text}");
