@@ -70,6 +70,12 @@ impl Floor {
 
     #[inline(never)]
     fn shared(&mut self, src: Rank, frame: &SharedFrame<'_>, hand: &mut Hand<'_>) -> usize {
+        // A head that came in cells is private already, and the body's first line is not fetched apart from the rest.
+        if let Some((head, at)) = Head::parse(frame.head(), frame.len()) {
+            let end = at + usize::from(head.header_len);
+            let header = &frame.head()[at..end];
+            return self.arrived(Arrived { src, head, header, body: Body::shared(frame, end) }, hand);
+        }
         let mut front = [0; FRONT_MAX];
         let front = &mut front[..frame.len().min(FRONT_MAX)];
         frame.copy_range_to(0, front);

@@ -327,11 +327,17 @@ impl ReceiveHandler for PortTable {
         }
     }
 
-    fn end(&mut self, number: u64, _here: &mut Here<'_, '_>) -> Fate {
+    fn end(&mut self, number: u64, here: &mut Here<'_, '_>) -> Fate {
         match self.transfers.remove(number) {
             Some((Goal::Receive(ticket), _)) => {
-                if let Some(Receive::Coming { done, .. }) = self.receives.of(ticket) {
+                if let Some(Receive::Coming { src, tag, total, place, done }) = self.receives.of(ticket) {
                     *done = true;
+                    // Its owner polls: the poll ends here, so that the next message finds its next receive and is not kept.
+                    if let Some(buffer) = here.hand.buffer_of(ticket.0) {
+                        place.fetch(buffer);
+                        here.hand.landed = Some((*src, *tag, *total));
+                        self.receives.remove(ticket);
+                    }
                 }
                 Fate::Done
             }

@@ -184,6 +184,12 @@ impl<'a> SharedFrame<'a> {
         SharedFrame { head, body }
     }
 
+    /// The first part of the frame, as long as its sender chose: private, and read as often as one likes.
+    #[inline]
+    pub fn head(&self) -> &'a [u8] {
+        self.head
+    }
+
     /// Length of the frame in bytes.
     #[inline]
     pub fn len(&self) -> usize {
