@@ -260,6 +260,9 @@ impl Process {
         loop {
             let shared = &mut *guard;
             let frames = shared.engine.progress(hand);
+            if frames > 0 {
+                ladder.arrived(&mut shared.crowd);
+            }
             // A lone frame that landed in this thread's own buffer concerns nobody else.
             if frames > 1 || (frames == 1 && hand.landed.is_none()) {
                 self.tell_others(shared);

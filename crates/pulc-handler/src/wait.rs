@@ -29,6 +29,7 @@ const YIELDS_MAX: u32 = 256;
 
 /// What this process knows about who shares its core.
 pub(crate) struct Crowd {
+    pub(crate) patience: Patience,
     spin: Nanos,
     /// Other ranks of this node that last said they run here.
     co_residents: u32,
@@ -38,7 +39,8 @@ pub(crate) struct Crowd {
 
 impl Crowd {
     pub fn new(spin_us: u64) -> Crowd {
-        Crowd { spin: Nanos::from_us(spin_us), co_residents: 0, looked_at: Nanos(0), foreign_until: Nanos(0) }
+        let spin = Nanos::from_us(spin_us);
+        Crowd { patience: Patience::new(), spin, co_residents: 0, looked_at: Nanos(0), foreign_until: Nanos(0) }
     }
 
     /// Publishes where this process runs and looks who else does.
@@ -62,6 +64,62 @@ impl Crowd {
     #[inline(always)]
     pub(crate) fn is_shared(&self) -> bool {
         self.co_residents > 0 || self.foreign_until != Nanos(0)
+    }
+}
+
+/// Whether it pays to yield to job-mates before sleeping, learned from what came of it. Two that talk with each other meet after one yield, and so do
+/// all that take part in one collective operation. In a ring of many, the one waited for is far away: every yield then only takes the
+/// core from those who have something to do.
+pub(crate) struct Patience {
+    /// Waits in a row that yielded in vain.
+    failures: u32,
+    /// Waits until yielding is tried again, and how many there are between two trials.
+    until_trial: u32,
+    between_trials: u32,
+}
+
+const FAILURES_MAX: u32 = 4;
+const TRIAL_EVERY_MIN: u32 = 16;
+const TRIAL_EVERY_MAX: u32 = 1024;
+/// Longer than so many times the cost of a wake-up nobody yields: in a ring of eight on one core the turn of the token takes less, and
+/// yielding is cheaper than to be woken; in a ring of sixteen it takes more.
+const PATIENT_FOR_SPINS: u64 = 8;
+/// So many yields are no waste, however long they take: everybody on the core has had his turn.
+const YIELDS_AT_LEAST: u32 = 4;
+
+impl Patience {
+    fn new() -> Patience {
+        Patience { failures: 0, until_trial: TRIAL_EVERY_MIN, between_trials: TRIAL_EVERY_MIN }
+    }
+
+    /// Whether a short wait yields.
+    #[inline(always)]
+    pub(crate) fn is_there(&self) -> bool {
+        self.failures < FAILURES_MAX
+    }
+
+    /// Whether a wait yields; asked once in each.
+    fn begin(&mut self) -> bool {
+        if self.is_there() {
+            return true;
+        }
+        self.until_trial = self.until_trial.saturating_sub(1);
+        self.until_trial == 0
+    }
+
+    /// Yields brought what was waited for, soon enough.
+    #[inline(always)]
+    pub(crate) fn worked(&mut self) {
+        *self = Patience::new();
+    }
+
+    /// They did not.
+    fn failed(&mut self) {
+        self.failures = (self.failures + 1).min(FAILURES_MAX);
+        if self.until_trial == 0 {
+            self.between_trials = (2 * self.between_trials).min(TRIAL_EVERY_MAX);
+            self.until_trial = self.between_trials;
+        }
     }
 }
 
@@ -97,6 +155,26 @@ impl Ladder {
     /// Something arrived, though not what is waited for: more may follow soon.
     pub fn restart(&mut self) {
         *self = Ladder::new();
+    }
+
+    /// Something arrived: whether the yields before it were worth it.
+    #[inline(always)]
+    pub fn arrived(&mut self, crowd: &mut Crowd) {
+        if self.yields > 0 && crowd.co_residents > 0 {
+            if self.is_patient(crowd.spin) {
+                crowd.patience.worked();
+            } else {
+                crowd.patience.failed();
+            }
+            self.yields = 0;
+        }
+    }
+
+    /// Whether it is too early to say that yielding is in vain.
+    #[inline]
+    fn is_patient(&self, spin: Nanos) -> bool {
+        let limit = Nanos(PATIENT_FOR_SPINS * spin.0);
+        self.yields <= YIELDS_AT_LEAST || self.began == Nanos(0) || clock::now().since(self.began) < limit
     }
 
     #[inline]
@@ -137,6 +215,10 @@ impl Ladder {
     /// for it. Beside a stranger the board is looked at first: he may be a job-mate that had not said yet where it runs.
     #[inline(never)]
     fn shared(&mut self, crowd: &mut Crowd, board: &Board, my_slot: u32) -> Step {
+        if crowd.co_residents > 0 && self.yields == 0 && !crowd.patience.begin() {
+            crowd.look(board, my_slot, clock::now());
+            return Step::Sleep;
+        }
         self.yields += 1;
         if self.yields == 1 {
             if crowd.co_residents == 0 {
@@ -145,9 +227,17 @@ impl Ladder {
             return Step::Yield(None);
         }
         let now = clock::now();
+        if self.began == Nanos(0) {
+            self.began = now;
+        }
         self.judge(crowd, now);
         crowd.look(board, my_slot, now);
-        if self.yields >= YIELDS_MAX || self.useless > 2 * crowd.co_residents + 2 {
+        let is_useless = self.yields >= YIELDS_MAX || self.useless > 2 * crowd.co_residents + 2;
+        let is_in_vain = crowd.co_residents > 0 && !self.is_patient(crowd.spin);
+        if is_useless || is_in_vain {
+            if crowd.co_residents > 0 {
+                crowd.patience.failed();
+            }
             return Step::Sleep;
         }
         self.yielded_at = now;
@@ -223,6 +313,28 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+
+    #[test]
+    fn yields_are_spared_where_they_never_bring_anything_and_tried_again_now_and_then() {
+        let mut patience = Patience::new();
+        let tried: Vec<bool> = (0..10_000)
+            .map(|_| {
+                let yields = patience.begin();
+                if yields {
+                    patience.failed();
+                }
+                yields
+            })
+            .collect();
+        assert_eq!(tried[..5], [true, true, true, true, false]);
+        let trials = tried[4..].iter().filter(|tried| **tried).count();
+        assert!((5..30).contains(&trials), "{trials} trials");
+        assert!(!patience.is_there());
+        // What is waited for comes after a yield again: the next trial finds out.
+        let waits = (0..).take_while(|_| !patience.begin()).count();
+        patience.worked();
+        assert!(waits < TRIAL_EVERY_MAX as usize && patience.is_there());
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl Process {
     /// and the first one that does waits for the end of one yield.
     #[inline(never)]
     fn yield_shortly(&self, shared: &mut Shared, hand: &mut Hand<'_>) -> bool {
-        if !shared.crowd.has_job_mates() || !self.shared.is_biased() {
+        if !shared.crowd.has_job_mates() || !self.shared.is_biased() || !shared.crowd.patience.is_there() {
             return false;
         }
         for _ in 0..SHORT_YIELDS {
@@ -59,6 +59,10 @@ impl Process {
             cpu::yield_now();
             shared.engine.look_at_all();
         }
-        shared.engine.progress(hand) > 0 && hand.landed.is_some()
+        if shared.engine.progress(hand) == 0 {
+            return false;
+        }
+        shared.crowd.patience.worked();
+        hand.landed.is_some()
     }
 }
