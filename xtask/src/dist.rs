@@ -13,10 +13,11 @@ const RUN: Duration = Duration::from_secs(120);
 pub const LIBRARY: &str = "libpulc.so.0";
 const MPICH_LIBRARY: &str = "libmpi.so.12";
 const MPI_ABI_LIBRARY: &str = "libmpi_abi.so.1";
+const ALLOCATOR: &str = "libpulc_alloc.so";
 
 pub fn run(root: &Path) -> Outcome {
-    let packages = ["pulc-cli", "pulc-c-abi", "pulc-heat", "pulc-mpich-abi", "pulc-mpi-abi"].map(|name| ["-p", name]);
-    let packages = packages.concat();
+    let packages = ["pulc-cli", "pulc-c-abi", "pulc-alloc-preload", "pulc-heat", "pulc-mpich-abi", "pulc-mpi-abi"];
+    let packages = packages.map(|name| ["-p", name]).concat();
     let arguments = [["build", "--quiet", "--profile", "dist"].as_slice(), &packages].concat();
     steps::run(&mut steps::cargo(root, &arguments), BUILD)?;
     let (built, dist) = (root.join("target/dist"), root.join("dist"));
@@ -26,6 +27,7 @@ pub fn run(root: &Path) -> Outcome {
     copy(&built.join("pulc"), &dist.join("bin/pulc"))?;
     copy(&built.join("heat"), &dist.join("bin/heat"))?;
     copy(&built.join("libpulc_c.so"), &dist.join("lib").join(LIBRARY))?;
+    copy(&built.join(ALLOCATOR), &dist.join("lib").join(ALLOCATOR))?;
     link(LIBRARY, &dist.join("lib/libpulc.so"))?;
     mpi_parts(root, &built, &dist)?;
     copy_dir(&root.join(c_door::HEADER_DIR), &dist.join("include"))?;
@@ -35,9 +37,12 @@ pub fn run(root: &Path) -> Outcome {
     }
     generate(&dist)?;
     mpi::man_pages(&dist.join("share/man/man3"))?;
-    for (library, promise) in
-        [(LIBRARY, symbols::NATIVE), (MPICH_LIBRARY, symbols::MPICH), (MPI_ABI_LIBRARY, symbols::MPI_ABI)]
-    {
+    for (library, promise) in [
+        (LIBRARY, symbols::NATIVE),
+        (ALLOCATOR, symbols::ALLOC),
+        (MPICH_LIBRARY, symbols::MPICH),
+        (MPI_ABI_LIBRARY, symbols::MPI_ABI),
+    ] {
         soname(&dist, library)?;
         let findings = promise.check(root, &dist.join("lib").join(library))?;
         if !findings.is_empty() {
@@ -111,6 +116,10 @@ pub fn smoke(root: &Path) -> Outcome {
         if !output.contains(&format!("rank {rank}")) {
             return Err(format!("rank {rank} of `pulc run -n 4` did not write its line: {output:?}"));
         }
+    }
+    let maps = steps::output(pulc().args(["run", "-n", "2", "--alloc", "grep", "-c", ALLOCATOR, "/proc/self/maps"]))?;
+    if maps.lines().count() != 2 {
+        return Err(format!("`pulc run --alloc` did not put {ALLOCATOR} before its program: {maps:?}"));
     }
     // `pulc run` finds lib/ beside itself: the program is started without any search path.
     for program in c_door::compile(root, &elsewhere.join("include"), &elsewhere.join("lib"), &work)? {

@@ -56,6 +56,9 @@ pub struct Args {
     /// The MPI that programs get: ours, or the one they were built for
     #[arg(long, value_name = "WHICH", default_value = "pulc", value_parser = ["pulc", "native"])]
     mpi: String,
+    /// Place long blocks of the program's own allocator in memory that job-mates of a node read: messages out of them are copied once
+    #[arg(long)]
+    alloc: bool,
     /// Don't ask a daemon: run on this machine alone
     #[arg(long)]
     alone: bool,
@@ -230,13 +233,14 @@ fn spec(args: Args) -> Result<RunSpec, String> {
     let umask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(umask);
     let bytes = |text: &OsStr| text.as_bytes().to_vec();
+    let environment = environment(&args)?;
     Ok(RunSpec {
         ranks: args.ranks,
         nodes: args.nodes,
         hosts: args.hosts.clone(),
         timeout_ms: args.timeout,
         launch: LaunchSpec {
-            env: environment(&args).iter().map(|(name, value)| (bytes(name), bytes(value))).collect(),
+            env: environment.iter().map(|(name, value)| (bytes(name), bytes(value))).collect(),
             argv: args.command.into_iter().map(OsStringExt::into_vec).collect(),
             cwd: cwd.into_os_string().into_vec(),
             umask: umask.bits(),
@@ -249,7 +253,7 @@ fn spec(args: Args) -> Result<RunSpec, String> {
 
 /// Our environment but what is about this process alone, with the size of the terminal if that is where the ranks' output
 /// appears as they wrote it, and with what the flags say about links.
-fn environment(args: &Args) -> Vec<(OsString, OsString)> {
+fn environment(args: &Args) -> Result<Vec<(OsString, OsString)>, String> {
     let mut variables: Vec<_> =
         std::env::vars_os().filter(|(name, _)| name != ENV_TERMINAL && name != ENV_ENDS_WITH).collect();
     let mut set = |name: &str, value: OsString| {
@@ -277,7 +281,36 @@ fn environment(args: &Args) -> Vec<(OsString, OsString)> {
     for (name, value) in &args.env {
         set(&name.to_string_lossy(), value.clone());
     }
-    variables
+    if args.alloc {
+        let mut all = allocator()?;
+        let known = variables.iter().position(|(name, _)| name == PRELOAD).map(|at| variables.swap_remove(at).1);
+        if let Some(others) = known.filter(|others| !others.is_empty()) {
+            all.push(":");
+            all.push(others);
+        }
+        variables.push((PRELOAD.into(), all));
+    }
+    Ok(variables)
+}
+
+const PRELOAD: &str = "LD_PRELOAD";
+const ALLOCATOR: &str = "libpulc_alloc.so";
+
+/// What the loader puts in front of the program. Installed, it is found by its name in `lib` beside this program's `bin`, on whatever
+/// node; in a build tree it lies beside this program.
+fn allocator() -> Result<OsString, String> {
+    let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+    let beside = program.with_file_name(ALLOCATOR);
+    let installed = program.parent().and_then(std::path::Path::parent).map(|root| root.join("lib").join(ALLOCATOR));
+    if installed.is_some_and(|library| library.exists()) {
+        return Ok(ALLOCATOR.into());
+    }
+    if beside.exists() {
+        return Ok(beside.into());
+    }
+    Err(format!(
+        "{ALLOCATOR} lies neither in lib beside this program's bin nor beside it; without --alloc the job runs"
+    ))
 }
 
 fn rail(text: &str) -> Result<String, String> {

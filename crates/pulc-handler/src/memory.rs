@@ -2,7 +2,7 @@
 //! engine first finds some. Called by interfaces and doors; a message whose bytes lie here is sent by reference.
 
 use crate::error::Error;
-use pulc_hal::device::shm::{ARENA_BYTES, Arena, Block};
+use pulc_hal::device::shm::{ARENA_BYTES, Arena, Block, arena_table};
 use pulc_hal::os::life;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -22,8 +22,24 @@ pub fn arena() -> Result<&'static Arc<Arena>, Error> {
         return Ok(arena);
     }
     life::watch_forks();
-    let made = Arena::new(ARENA_BYTES.read().value as usize)?;
+    let made = match arena_table::announced() {
+        Some(table) => Arena::of_table(table)?,
+        None => None,
+    };
+    let made = match made {
+        Some(arena) => arena,
+        None => Arena::new(ARENA_BYTES.read().value as usize)?,
+    };
     Ok(ARENA.get_or_init(|| made))
+}
+
+/// Uses the arena of a preloaded allocator from the beginning, if there is one: what the program has allocated so far lies there.
+pub(crate) fn adopt() {
+    if arena_table::announced().is_some()
+        && let Err(error) = arena()
+    {
+        pulc_base::log!(Warn, "handler", "the memory of the preloaded allocator is not read by others: {error}");
+    }
 }
 
 /// The arena, if there is one.

@@ -8,6 +8,7 @@ mod shortly;
 use crate::attach;
 use crate::engine::{Engine, Outcome};
 use crate::error::{Error, SendFault};
+use crate::memory;
 use crate::sending::Sending;
 use crate::switch::Hand;
 use crate::wait::{Crowd, Ladder, Step};
@@ -91,6 +92,7 @@ impl Process {
 
     fn new() -> Result<Process, Error> {
         life::watch_forks();
+        memory::adopt();
         let engine = Engine::new(attach::join()?)?;
         let wait_fds: Result<Vec<OwnedFd>, std::io::Error> =
             engine.wait_fds().into_iter().map(|fd| fd.try_clone_to_owned()).collect();

@@ -24,6 +24,8 @@ const STAIRCASE: &[Crate] = &[
     row("pulc", &["pulc-base", "pulc-hal", "pulc-link", "pulc-handler"], &["pulc-testkit"]),
     row("pulc-mpi", &["pulc-base", "pulc-hal", "pulc-handler"], &["pulc-testkit"]),
     row("pulc-c-abi", &["pulc-base", "pulc-hal", "pulc"], &["pulc-testkit"]),
+    // A preload of its own: nothing of the handler comes into a program that never attaches.
+    row("pulc-alloc-preload", &["pulc-hal"], &[]),
     row("pulc-control", &["pulc-base", "pulc-hal"], &["pulc-testkit"]),
     row("pulc-psid", &["pulc-base", "pulc-hal", "pulc-control"], &["pulc-testkit", "pulc"]),
     row("pulc-testkit", &["pulc-base", "pulc-hal"], &[]),

@@ -91,6 +91,11 @@ pub fn size(fd: BorrowedFd<'_>) -> Result<u64, HalError> {
     Ok(u64::try_from(stat.st_size).unwrap_or(0))
 }
 
+/// What tells the memory behind a descriptor from all other memory.
+pub(crate) fn inode(fd: BorrowedFd<'_>) -> Result<u64, HalError> {
+    Ok(rustix::fs::fstat(fd).map_err(HalError::system("fstat of shared memory"))?.st_ino)
+}
+
 fn create(name: &str) -> Result<OwnedFd, HalError> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     // NOEXEC_SEAL exists since Linux 6.3; older kernels answer EINVAL.
@@ -236,6 +241,14 @@ impl WriteMap {
         let to = self.bytes.at(offset, from.len());
         // SAFETY: `to` is valid for writes of `from.len()` bytes (checked), and `from` is private memory.
         unsafe { copy::to_shared(to, from.as_ptr(), from.len(), stores) }
+    }
+
+    /// A mapping that another library of this process has made. The value must never be dropped.
+    ///
+    /// # Safety
+    /// `len` bytes from `base` are mapped shared and writable until the process ends, and nobody but this process can write them.
+    pub(crate) unsafe fn of_another(base: NonNull<u8>, len: usize) -> WriteMap {
+        WriteMap { bytes: Bytes { base, len } }
     }
 
     /// A fork does not get this mapping: its child would write into its parent's memory.

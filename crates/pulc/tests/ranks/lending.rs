@@ -48,6 +48,18 @@ fn a_receiver_without_descriptors_gets_the_bytes_in_another_way() {
     Job::on_one_node("lend_no_descriptors", 2).succeeds();
 }
 
+#[test]
+fn a_long_message_out_of_a_programs_own_allocation_is_copied_once_where_its_allocator_is_preloaded() {
+    let deps = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    let library = deps.with_file_name("libpulc_alloc.so");
+    if !library.exists() {
+        let why =
+            "libpulc_alloc.so is not built: `cargo build -p pulc-alloc-preload` first, as `cargo xtask test` does";
+        return pulc_testkit::skipped("a_long_message_out_of_a_programs_own_allocation", why);
+    }
+    Job::on_one_node("lend_preloaded", 2).with("LD_PRELOAD", library.to_str().unwrap()).succeeds();
+}
+
 pub fn play(scene: &str) {
     let pulc = Pulc::attach().unwrap();
     let (me, size) = (pulc.rank().0, pulc.size());
@@ -59,6 +71,7 @@ pub fn play(scene: &str) {
         "lend_loans" => stage.loans(),
         "lend_full" => stage.full(),
         "lend_killed" => stage.killed(),
+        "lend_preloaded" => stage.preloaded(),
         "lend_both" => stage.both(),
         "lend_no_descriptors" => stage.no_descriptors(),
         other => panic!("no scene {other}"),
@@ -84,6 +97,39 @@ impl Stage {
     fn meet(&self) {
         self.channel.send(b"here").unwrap();
         assert_eq!(self.channel.recv_timeout(&mut [0; 8], HANG).unwrap(), 4);
+    }
+
+    /// Nothing here asks for shared memory: the vectors come from the allocator.
+    fn preloaded(&self) {
+        const BYTES: usize = 1 << 20;
+        const ROUNDS: u64 = 20;
+        let port = self.pulc.open_port("lend").unwrap();
+        let address = Address::new(self.channel.peer(), "lend");
+        self.meet();
+        let mut bytes = vec![0_u8; BYTES];
+        let mut frames = 0;
+        for round in 0..ROUNDS {
+            if self.me == 0 {
+                let before = self.frames_sent();
+                fill(&mut bytes, round);
+                self.channel.send(&bytes).unwrap();
+                fill(&mut bytes, !round);
+                port.send(&address, round, &bytes).unwrap();
+                frames = self.frames_sent() - before;
+            } else {
+                assert_eq!(self.channel.recv_timeout(&mut bytes, HANG).unwrap(), BYTES);
+                assert!(is_filled(&bytes, round));
+                port.recv_timeout(From::Any, Match::Tag(round), &mut bytes, HANG).unwrap();
+                assert!(is_filled(&bytes, !round));
+            }
+        }
+        // A question and a reference each, and now and then a word about credit; in pieces it would be more than a hundred.
+        assert!(self.me != 0 || frames <= 8, "{frames} frames for two messages: they were cut and copied");
+        self.meet();
+    }
+
+    fn frames_sent(&self) -> u64 {
+        self.pulc.counters().iter().find(|device| device.device == "shm").unwrap().frames.frames_sent
     }
 
     fn messages(&self) {

@@ -5,20 +5,34 @@
 //! The memfd is sealed against every writer but the one mapping made here, so that peers read and never write, and slices
 //! of it are ordinary memory for this process. What a program changes while a frame is under way arrives changed or not:
 //! it is told by a token when no peer reads any more. A fork does not inherit the mapping: it would write into its parent.
+//!
+//! A process has one arena. Where a preloaded allocator has made it (`arena_table`), this library uses that one.
 
 use super::arena_rooms::{PAGE, Rooms};
+use super::arena_table::{ArenaPlace, ArenaTable};
 use super::layout::Reference;
 use crate::error::HalError;
-use crate::os::memfd::{WriteMap, create_produced};
+use crate::os::memfd::{self, WriteMap, create_produced};
 use std::ops::{Deref, DerefMut};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One process's readable memory, cut into blocks on request.
 pub struct Arena {
-    map: WriteMap,
-    fd: OwnedFd,
-    rooms: Mutex<Rooms>,
+    pub(super) map: WriteMap,
+    pub(super) fd: OwnedFd,
+    /// Of the memory behind the descriptor.
+    pub(super) inode: u64,
+    /// In the child of a fork (`arena_forks`): nobody else has this memory any more.
+    pub(super) is_private: AtomicBool,
+    keeper: Keeper,
+}
+
+/// Who knows which parts are given out.
+enum Keeper {
+    Own(Mutex<Rooms>),
+    Foreign(&'static ArenaTable),
 }
 
 impl Arena {
@@ -27,7 +41,31 @@ impl Arena {
         let len = bytes.max(1).checked_next_multiple_of(PAGE).unwrap_or(usize::MAX);
         let (map, fd) = create_produced("pulc-arena", len)?;
         map.leave_out_of_forks()?;
-        Ok(Arc::new(Arena { map, fd, rooms: Mutex::new(Rooms::new(len)) }))
+        let inode = memfd::inode(fd.as_fd())?;
+        Ok(Arc::new(Arena {
+            map,
+            fd,
+            inode,
+            is_private: AtomicBool::new(false),
+            keeper: Keeper::Own(Mutex::new(Rooms::new(len))),
+        }))
+    }
+
+    /// The arena that another library of this process keeps. `None`: it can make none.
+    ///
+    /// # Errors
+    /// When what it says about it makes no sense.
+    pub fn of_table(table: &'static ArenaTable) -> Result<Option<Arc<Arena>>, HalError> {
+        let mut place = ArenaPlace::NOWHERE;
+        if (table.place)(&mut place) != 0 {
+            return Ok(None);
+        }
+        let (map, fd) = place.open()?;
+        let (inode, keeper) = (place.inode, Keeper::Foreign(table));
+        let arena = Arc::new(Arena { map, fd, inode, is_private: AtomicBool::new(false), keeper });
+        // Its mapping is another library's and must never be undone.
+        std::mem::forget(Arc::clone(&arena));
+        Ok(Some(arena))
     }
 
     /// Length of the whole arena.
@@ -35,28 +73,65 @@ impl Arena {
         self.map.len()
     }
 
-    /// Bytes in blocks, as they are rounded up.
+    /// Bytes in blocks, as they are rounded up; zero where another library keeps the account.
     pub fn used(&self) -> usize {
-        self.rooms().used()
+        self.rooms().map_or(0, |rooms| rooms.used())
     }
 
     /// A block of `len` bytes with unspecified content, aligned to 64 bytes, long ones to pages; `None` when no free range is
     /// long enough.
     pub fn alloc(self: &Arc<Arena>, len: usize) -> Option<Block> {
-        let offset = self.rooms().take(len, 1)?;
+        let offset = self.take(len, 1)?;
         Some(Block { arena: self.clone(), offset, len })
     }
 
     /// Gives out memory that is given back by address.
     pub fn alloc_address(&self, len: usize, align: usize) -> Option<*mut u8> {
-        let offset = self.rooms().take(len, align)?;
+        let offset = self.take(len, align)?;
         Some(self.map.pointer(offset, len))
+    }
+
+    /// As [`Arena::alloc_address`], and whether the memory is zero because nobody has had it before.
+    pub fn alloc_knowing(&self, len: usize, align: usize) -> Option<(*mut u8, bool)> {
+        let (offset, untouched) = self.rooms()?.take_knowing(len, align)?;
+        Some((self.map.pointer(offset, len), untouched))
+    }
+
+    /// Whether an address lies in the arena, given out or not.
+    #[inline]
+    pub fn contains(&self, address: usize) -> bool {
+        address.wrapping_sub(self.map.address()) < self.map.len()
+    }
+
+    /// Length of the block that begins at an address; `None` when none does.
+    pub fn room_at(&self, address: usize) -> Option<usize> {
+        self.rooms()?.room_at(address.checked_sub(self.map.address())?)
     }
 
     /// Takes back what [`Arena::alloc_address`] gave out; false when no block begins there.
     pub fn free_address(&self, address: usize) -> bool {
         let Some(offset) = address.checked_sub(self.map.address()) else { return false };
-        self.rooms().give_back(offset).is_some()
+        self.give_back(offset)
+    }
+
+    fn take(&self, len: usize, align: usize) -> Option<usize> {
+        match &self.keeper {
+            Keeper::Own(_) => self.rooms()?.take(len, align),
+            Keeper::Foreign(table) => {
+                let given = (table.take)(len, align) as usize;
+                let offset = given.checked_sub(self.map.address())?;
+                (offset <= self.map.len() && len <= self.map.len() - offset).then_some(offset)
+            }
+        }
+    }
+
+    fn give_back(&self, offset: usize) -> bool {
+        match &self.keeper {
+            Keeper::Own(_) => self.rooms().is_some_and(|mut rooms| rooms.give_back(offset).is_some()),
+            Keeper::Foreign(table) => {
+                offset < self.map.len() && (table.give_back)(self.map.pointer(offset, 0).cast()) == 0
+            }
+        }
     }
 
     /// Where in the arena `bytes` lie, if they do.
@@ -78,9 +153,19 @@ impl Arena {
         self.fd.as_fd()
     }
 
-    fn rooms(&self) -> MutexGuard<'_, Rooms> {
-        // Its methods do not panic half-way.
-        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Where it lies, for other libraries of this process.
+    pub fn place(&self) -> ArenaPlace {
+        let base = self.map.pointer(0, self.map.len()).cast();
+        ArenaPlace { base, len: self.map.len(), inode: self.inode, fd: self.fd.as_raw_fd() }
+    }
+
+    /// Our own account, locked.
+    pub(super) fn rooms(&self) -> Option<MutexGuard<'_, Rooms>> {
+        match &self.keeper {
+            // Its methods do not panic half-way.
+            Keeper::Own(rooms) => Some(rooms.lock().unwrap_or_else(PoisonError::into_inner)),
+            Keeper::Foreign(_) => None,
+        }
     }
 }
 
@@ -131,7 +216,7 @@ impl std::fmt::Debug for Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        self.arena.rooms().give_back(self.offset);
+        self.arena.give_back(self.offset);
     }
 }
 

@@ -23,6 +23,8 @@ pub struct Rooms {
     /// Slabs with free places, by class.
     roomy: [BTreeSet<usize>; CLASSES],
     used: usize,
+    /// Everything from here on has never been given out.
+    untouched_from: usize,
 }
 
 struct Slab {
@@ -40,6 +42,7 @@ impl Rooms {
             slabs: BTreeMap::new(),
             roomy: Default::default(),
             used: 0,
+            untouched_from: 0,
         };
         rooms.insert_free(0, len);
         rooms
@@ -54,6 +57,18 @@ impl Rooms {
     pub fn take(&mut self, len: usize, align: usize) -> Option<usize> {
         let small = len.max(align).max(CLASS_MIN).checked_next_power_of_two()?;
         if small <= CLASS_MAX { self.take_small(small) } else { self.take_long(len, align) }
+    }
+
+    /// As [`Rooms::take`], and whether nobody has had the room before.
+    pub fn take_knowing(&mut self, len: usize, align: usize) -> Option<(usize, bool)> {
+        let untouched_from = self.untouched_from;
+        let at = self.take(len, align)?;
+        Some((at, at >= untouched_from))
+    }
+
+    /// What is given out, in order: offset and length of long rooms and of slabs.
+    pub fn given_out(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.taken.iter().map(|(at, size)| (*at, *size))
     }
 
     fn take_small(&mut self, size: usize) -> Option<usize> {
@@ -98,6 +113,7 @@ impl Rooms {
             self.insert_free(begin + size, at + room - begin - size);
         }
         self.taken.insert(begin, size);
+        self.untouched_from = self.untouched_from.max(begin + size);
         Some(begin)
     }
 
@@ -203,6 +219,20 @@ mod tests {
         assert_eq!((rooms.used(), rooms.free.len(), rooms.by_length.len()), (0, 1, 1));
         assert_eq!(rooms.take(LEN, 1), Some(0));
         assert_eq!(rooms.take(1, 1), None);
+    }
+
+    #[test]
+    fn a_room_is_known_to_be_untouched_only_the_first_time() {
+        let mut rooms = Rooms::new(1 << 20);
+        let (first, untouched) = rooms.take_knowing(100_000, 1).unwrap();
+        assert!(untouched);
+        rooms.give_back(first);
+        assert_eq!(rooms.take_knowing(50_000, 1), Some((first, false)));
+        let (second, untouched) = rooms.take_knowing(200_000, 1).unwrap();
+        assert!(second > first && !untouched, "its beginning was given out before");
+        let (third, untouched) = rooms.take_knowing(10_000, 1).unwrap();
+        assert!(third > first && !untouched || third >= second);
+        assert_eq!(rooms.given_out().map(|(_, size)| size).sum::<usize>(), rooms.used());
     }
 
     #[test]

@@ -30,6 +30,15 @@ pub static ARENA_BYTES: Param = Param {
     text: "address space for memory that job-mates of the node may read; taken from the machine when first written",
 };
 
+/// Obeyed by the preloaded allocator (`pulc run --alloc`).
+pub static ALLOC_MIN_BYTES: Param = Param {
+    name: "alloc_min_bytes",
+    default: 64 << 10,
+    min: 4 << 10,
+    max: 1 << 40,
+    text: "shortest block of an unmodified program that `pulc run --alloc` places in memory that job-mates may read",
+};
+
 /// Obeyed by the handler.
 pub static REFERENCE_MIN_BYTES: Param = Param {
     name: "reference_min_bytes",
@@ -40,7 +49,8 @@ pub static REFERENCE_MIN_BYTES: Param = Param {
 };
 
 /// The rows of this device.
-pub static PARAMS: &[&Param] = &[&POOL_BYTES, &SLOT_BYTES, &ARENA_BYTES, &REFERENCE_MIN_BYTES, &COPY_KERNEL];
+pub static PARAMS: &[&Param] =
+    &[&POOL_BYTES, &SLOT_BYTES, &ARENA_BYTES, &REFERENCE_MIN_BYTES, &ALLOC_MIN_BYTES, &COPY_KERNEL];
 
 /// How a [`super::Shm`] is made.
 #[derive(Clone, Debug)]

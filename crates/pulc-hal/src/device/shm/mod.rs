@@ -10,7 +10,9 @@
 
 mod announce;
 mod arena;
+pub mod arena_forks;
 mod arena_rooms;
+pub mod arena_table;
 pub mod cell;
 mod config;
 #[cfg(test)]
@@ -33,7 +35,7 @@ pub(crate) mod model {
 
 pub use announce::{ArenaView, Reads};
 pub use arena::{Arena, Block};
-pub use config::{ARENA_BYTES, PARAMS, POOL_BYTES, REFERENCE_MIN_BYTES, SLOT_BYTES, ShmConfig};
+pub use config::{ALLOC_MIN_BYTES, ARENA_BYTES, PARAMS, POOL_BYTES, REFERENCE_MIN_BYTES, SLOT_BYTES, ShmConfig};
 /// Longest frame that fits one cell.
 pub use layout::CELL_PAYLOAD;
 pub use offer::Offer;
