@@ -1,7 +1,7 @@
 //! This crate's rows of the parameter table. Read once, when the engine is made.
 
 use pulc_base::param::Param;
-use pulc_hal::device::shm::REFERENCE_MIN_BYTES;
+use pulc_hal::device::shm::{MEMORY_READ_MIN_BYTES, REFERENCE_MIN_BYTES};
 
 pub static EAGER_MAX_BYTES: Param = Param {
     name: "eager_max_bytes",
@@ -81,6 +81,7 @@ pub struct Limits {
     pub message_max_bytes: usize,
     pub unexpected_max_bytes: usize,
     pub reference_min_bytes: usize,
+    pub memory_read_min_bytes: usize,
     /// Share of `unexpected_max_bytes` that every peer may fill without asking.
     pub window_bytes: u64,
     pub transfers_max: usize,
@@ -103,6 +104,7 @@ impl Limits {
             message_max_bytes: MESSAGE_MAX_BYTES.read().value as usize,
             unexpected_max_bytes: unexpected as usize,
             reference_min_bytes: REFERENCE_MIN_BYTES.read().value as usize,
+            memory_read_min_bytes: MEMORY_READ_MIN_BYTES.read().value as usize,
             window_bytes,
             transfers_max: TRANSFERS_MAX.read().value as usize,
             answers_max: ANSWERS_MAX.read().value as usize,

@@ -19,6 +19,8 @@ const NOBODY: u64 = 0;
 pub(crate) struct Tokens {
     next: u64,
     open: Vec<(u64, bool)>,
+    /// Those that came back because the receiver could not read what they stand for.
+    unread: Vec<u64>,
     buffer: Vec<u64>,
 }
 
@@ -96,6 +98,46 @@ impl Engine {
         }
     }
 
+    /// Whether `dst` reads a message of so many bytes in this process's ordinary memory. The first question is passed on to it.
+    pub(crate) fn reads_memory(&mut self, dst: Rank, bytes: usize) -> bool {
+        let Route::Shm(to) = self.floor.peers[dst.0 as usize].route else { return false };
+        if bytes < self.limits().memory_read_min_bytes {
+            return false;
+        }
+        let (reads, offer) = self.shm.device.reads_memory(to);
+        if let (Some(offer), Some(broker)) = (offer, &mut self.broker) {
+            broker.pass(dst, offer.what, offer.fds);
+        }
+        reads == Reads::Yes
+    }
+
+    /// Sends a frame whose body the receiver reads where it lies; its return is waited for by the token in the answer.
+    pub(crate) fn send_memory(&mut self, dst: Rank, head: Head, body: &[u8]) -> Result<(Outcome, u64), SendFault> {
+        let mut front = [0; FRONT_MAX];
+        let len = head.write(&[], &mut front);
+        let Route::Shm(to) = self.floor.peers[dst.0 as usize].route else { return Err(SendFault::NoChannel(dst)) };
+        let token = self.tokens.next + 1;
+        match self.shm.device.send_memory(to, &front[..len], body, token) {
+            Ok(()) => {
+                self.tokens.next = token;
+                self.tokens.open.push((token, false));
+                Ok((Outcome::Sent, token))
+            }
+            Err(SendError::Again) => Ok((Outcome::Again, token)),
+            Err(error) => self.device_error(dst, error).map(|outcome| (outcome, token)),
+        }
+    }
+
+    /// Whether the receiver has read what the token stands for, or could not; `None` while it has not said.
+    pub(crate) fn take_memory_token(&mut self, token: u64) -> Option<bool> {
+        if self.take_token(token) {
+            return Some(true);
+        }
+        let at = self.tokens.unread.iter().position(|unread| *unread == token)?;
+        self.tokens.unread.swap_remove(at);
+        Some(false)
+    }
+
     /// Whether the receiver has read what the token stands for; then the token is forgotten.
     pub(crate) fn take_token(&mut self, token: u64) -> bool {
         self.collect_tokens();
@@ -111,8 +153,10 @@ impl Engine {
 
     /// Notes which tokens have come back. To be called before a peer is closed: what it has read until then it has read.
     pub(crate) fn collect_tokens(&mut self) {
-        let Tokens { open, buffer, .. } = &mut self.tokens;
+        let Tokens { open, unread, buffer, .. } = &mut self.tokens;
         self.shm.device.completed(buffer);
+        self.shm.device.unread(unread);
+        open.retain(|(token, _)| !unread.contains(token));
         for back in buffer.drain(..).filter(|back| *back != NOBODY) {
             if let Some((_, is_back)) = open.iter_mut().find(|(token, _)| *token == back) {
                 *is_back = true;
@@ -124,6 +168,7 @@ impl Engine {
     pub(crate) fn lose_tokens(&mut self) {
         let Tokens { open, buffer, .. } = &mut self.tokens;
         self.shm.device.completed(buffer);
+        self.shm.device.unread(buffer);
         for lost in buffer.drain(..) {
             open.retain(|(token, is_back)| *token != lost || *is_back);
         }

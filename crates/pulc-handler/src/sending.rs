@@ -1,12 +1,13 @@
 //! One blocking send as a state machine: whole, in parts, or asked for first. Stepped under the engine's lock by the thread
 //! that sends, between polls; the body stays the caller's, so a long message is cut and copied straight from it, or read there
-//! by its receiver (`referring`).
+//! by its receiver (`referring`): in the arena, or, part by part, in ordinary memory.
 
 use crate::engine::{Engine, Outcome};
 use crate::error::SendFault;
 use crate::outbox::Post;
 use crate::wire::{FREE, Head, Kind, MESSAGE_COST};
 use pulc_base::{Proto, Rank};
+use pulc_hal::device::shm::MEMORY_PART_MAX;
 
 /// Parts sent in one step at most, so that receiving is not forgotten.
 const PARTS_PER_STEP: usize = 16;
@@ -48,6 +49,13 @@ enum State {
     Parts {
         id: u32,
         sent: usize,
+    },
+    /// The receiver is to read the next part in our memory.
+    Reading {
+        id: u32,
+        sent: usize,
+        part: usize,
+        token: u64,
     },
     /// All of it is announced, and the receiver has still to read what lies in our arena.
     Referred {
@@ -120,6 +128,16 @@ impl<'a> Sending<'a> {
                 self.parts(engine, id, 0)
             }
             State::Parts { id, sent } => self.parts(engine, id, sent),
+            State::Reading { id, sent, part, token } => match engine.take_memory_token(token) {
+                None => Ok(Outcome::Again),
+                Some(true) if sent + part == self.body.len() => {
+                    engine.count_sent(self.dst, self.body.len());
+                    Ok(Outcome::Sent)
+                }
+                Some(true) => self.parts(engine, id, sent + part),
+                // It cannot read there (any more): these bytes and all that follow go through the pool.
+                Some(false) => self.parts(engine, id, sent),
+            },
             State::Referred { token } => self.referred(engine, token),
         }
     }
@@ -228,9 +246,24 @@ impl<'a> Sending<'a> {
         Ok(Outcome::Again)
     }
 
+    /// One part, which the receiver reads in our memory before the next one is told.
+    fn part_by_reading(&mut self, engine: &mut Engine, id: u32, sent: usize) -> Result<Outcome, SendFault> {
+        let head = Head { proto: self.proto.0, kind: Kind::Next, header_len: 0, flags: self.flags, id, total: 0 };
+        let part = &self.body[sent..self.body.len().min(sent + MEMORY_PART_MAX)];
+        let (outcome, token) = engine.send_memory(self.dst, head, part)?;
+        self.state = match outcome {
+            Outcome::Sent => State::Reading { id, sent, part: part.len(), token },
+            Outcome::Again => State::Parts { id, sent },
+        };
+        Ok(Outcome::Again)
+    }
+
     fn parts(&mut self, engine: &mut Engine, id: u32, mut sent: usize) -> Result<Outcome, SendFault> {
         if engine.refers(self.dst, self.body) {
             return self.parts_by_reference(engine, id, sent);
+        }
+        if engine.reads_memory(self.dst, self.body.len()) {
+            return self.part_by_reading(engine, id, sent);
         }
         let part_max = engine.body_max(self.dst, 0)?;
         let head = Head { proto: self.proto.0, kind: Kind::Next, header_len: 0, flags: self.flags, id, total: 0 };
@@ -270,7 +303,7 @@ impl<'a> Sending<'a> {
                 engine.floor.outbox.push(self.dst, Post::Withdraw { id });
                 true
             }
-            State::Parts { .. } | State::Referred { .. } => false,
+            State::Parts { .. } | State::Reading { .. } | State::Referred { .. } => false,
         }
     }
 }

@@ -1,10 +1,11 @@
 //! The measurements: two threads on two cores hand over messages as two processes would. Called by `measure_once`. A candidate
 //! replaces the default only when it is clearly faster, so that noise changes nothing.
 
-use crate::device::shm::{POOL_BYTES, REFERENCE_MIN_BYTES, SLOT_BYTES};
+use crate::device::shm::{MEMORY_PART_MAX, MEMORY_READ_MIN_BYTES, POOL_BYTES, REFERENCE_MIN_BYTES, SLOT_BYTES};
 use crate::os::copy_kernel::{COPY_KERNEL, Kernel};
 use crate::os::cpu;
 use crate::os::memfd::{self, ReadMap, WriteMap};
+use crate::os::peer_memory;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,7 @@ fn bench(cores: [u32; 2], until: Instant) -> Option<Vec<(String, u64)>> {
     let view = memfd::map_produced(fd, LARGEST_POOL).ok()?;
     let line = Line {
         plan: AtomicU64::new(0),
+        source: AtomicU64::new(0),
         asked: Padded::default(),
         answered: Padded::default(),
         ended: AtomicBool::new(false),
@@ -61,6 +63,8 @@ const LARGEST_POOL: usize = 4 << 20;
 struct Line {
     /// Bytes of a piece (upper half) and of the ring that the pieces go round in (lower half).
     plan: AtomicU64,
+    /// Where in memory the next piece lies that is to be read there; zero: the pieces lie in the ring.
+    source: AtomicU64,
     /// Pieces written, and pieces copied out.
     asked: Padded,
     answered: Padded,
@@ -74,6 +78,8 @@ struct Padded(AtomicU64);
 /// Copies out what it is asked to, and says so.
 fn read(line: &Line, view: &ReadMap) {
     let mut to = vec![0; MESSAGE_BYTES];
+    let mut staging = vec![0; MEMORY_PART_MAX];
+    let own = std::process::id() as i32;
     let mut seen = 0;
     let mut polls = 0;
     loop {
@@ -89,7 +95,16 @@ fn read(line: &Line, view: &ReadMap) {
         polls = 0;
         let plan = line.plan.load(Ordering::Relaxed);
         let (piece, ring) = ((plan >> 32) as usize, (plan & 0xffff_ffff) as usize);
-        view.copy_out(place(seen, piece, ring), &mut to[..piece]);
+        match line.source.load(Ordering::Relaxed) {
+            0 => view.copy_out(place(seen, piece, ring), &mut to[..piece]),
+            source => {
+                // As the device does: first into private memory, then to where it belongs. Where it is forbidden nothing is faster.
+                if peer_memory::read(own, source, &mut staging[..piece]).is_err() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                to[..piece].copy_from_slice(&staging[..piece]);
+            }
+        }
         seen += 1;
         // Release: pairs with the acquire of `message`.
         line.answered.0.store(seen, Ordering::Release);
@@ -124,6 +139,8 @@ enum Way {
     Pool(usize),
     /// Read where it lies.
     Reference,
+    /// Read in ordinary memory by a system call, one part after the other.
+    Memory,
 }
 
 impl Run<'_> {
@@ -147,6 +164,9 @@ impl Run<'_> {
         }
         if let Some(bytes) = self.shortest_reference(pool.map_or(default_pool, |pool| pool as usize)) {
             found.push((REFERENCE_MIN_BYTES.name.to_owned(), bytes));
+        }
+        if let Some(bytes) = self.shortest_reading(pool.map_or(default_pool, |pool| pool as usize)) {
+            found.push((MEMORY_READ_MIN_BYTES.name.to_owned(), bytes));
         }
         found
     }
@@ -184,6 +204,20 @@ impl Run<'_> {
         Some(shortest)
     }
 
+    /// The shortest message that is clearly faster read in its sender's memory than through the pool, if any is.
+    fn shortest_reading(&mut self, pool: usize) -> Option<u64> {
+        let mut shortest = MEMORY_READ_MIN_BYTES.default;
+        for bytes in [1 << 20, 256 << 10, 64 << 10] {
+            let through_pool = self.time(Way::Pool(pool), bytes)?;
+            let read = self.time(Way::Memory, bytes)?;
+            if read >= through_pool * 100 / CLEARLY {
+                break;
+            }
+            shortest = bytes as u64;
+        }
+        Some(shortest)
+    }
+
     /// Ticks of one lone message; `None` when the time is over.
     fn time(&mut self, way: Way, bytes: usize) -> Option<u64> {
         let mut best = u64::MAX;
@@ -204,6 +238,7 @@ impl Run<'_> {
         let (piece, ring) = match way {
             Way::Pool(pool) => (SLOT_BYTES.default as usize, pool),
             Way::Reference => (bytes, LARGEST_POOL),
+            Way::Memory => (bytes.min(MEMORY_PART_MAX), LARGEST_POOL),
         };
         self.line.plan.store((piece as u64) << 32 | ring as u64, Ordering::Relaxed);
         for part in self.source[..bytes].chunks(piece) {
@@ -211,9 +246,18 @@ impl Run<'_> {
                 // The reader has had everything of the last message, and this one is no longer than the ring.
                 self.pool.copy_in(place(self.written, piece, ring), part);
             }
+            let source = if let Way::Memory = way { part.as_ptr() as u64 } else { 0 };
+            self.line.source.store(source, Ordering::Relaxed);
             self.written += 1;
             self.line.asked.0.store(self.written, Ordering::Release);
+            if let Way::Memory = way {
+                self.await_reader();
+            }
         }
+        self.await_reader();
+    }
+
+    fn await_reader(&self) {
         let mut polls = 0;
         while self.line.answered.0.load(Ordering::Acquire) < self.written {
             wait(&mut polls);

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// First line of a file: what it is, and the version of what is measured and how.
-const TITLE: &str = "pulc calibration 1";
+const TITLE: &str = "pulc calibration 2";
 /// Longest file that is read, in bytes.
 const FILE_MAX_BYTES: u64 = 4096;
 /// Longest time that measuring may take.

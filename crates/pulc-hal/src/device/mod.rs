@@ -98,6 +98,21 @@ pub enum Frame<'a> {
     Shared(SharedFrame<'a>),
 }
 
+impl Frame<'_> {
+    /// Length in bytes.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        match self {
+            Frame::Private(bytes) => bytes.len(),
+            Frame::Shared(frame) => frame.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// Takes what a device has received.
 pub trait Sink {
     fn frame(&mut self, from: Peer, frame: Frame<'_>);

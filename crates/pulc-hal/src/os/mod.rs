@@ -13,6 +13,7 @@ pub mod foreign;
 pub mod futex;
 pub mod life;
 pub mod memfd;
+pub mod peer_memory;
 pub mod process;
 pub mod proctree;
 pub mod registry;

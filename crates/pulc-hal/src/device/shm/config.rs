@@ -48,9 +48,25 @@ pub static REFERENCE_MIN_BYTES: Param = Param {
     text: "shortest message that is read by its receiver where it lies, if it lies in memory that job-mates may read",
 };
 
+/// Obeyed by the handler. Never, unless calibration or somebody says otherwise.
+pub static MEMORY_READ_MIN_BYTES: Param = Param {
+    name: "memory_read_min_bytes",
+    default: 1 << 40,
+    min: 16 << 10,
+    max: 1 << 40,
+    text: "shortest message that its receiver reads in its sender's ordinary memory (process_vm_readv), where that is allowed",
+};
+
 /// The rows of this device.
-pub static PARAMS: &[&Param] =
-    &[&POOL_BYTES, &SLOT_BYTES, &ARENA_BYTES, &REFERENCE_MIN_BYTES, &ALLOC_MIN_BYTES, &COPY_KERNEL];
+pub static PARAMS: &[&Param] = &[
+    &POOL_BYTES,
+    &SLOT_BYTES,
+    &ARENA_BYTES,
+    &REFERENCE_MIN_BYTES,
+    &ALLOC_MIN_BYTES,
+    &MEMORY_READ_MIN_BYTES,
+    &COPY_KERNEL,
+];
 
 /// How a [`super::Shm`] is made.
 #[derive(Clone, Debug)]

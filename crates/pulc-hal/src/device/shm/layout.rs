@@ -3,6 +3,8 @@
 //! One direction of a pair is one memfd of two pages, written by its producer only:
 //! ```text
 //!    0  u64: whether the producer reads the *other* side's arena: 0 not yet, 1 yes, 2 never
+//!    8  u64: low half the same for the other side's memory; after a yes that became a never, high half the number of the first reference
+//!       that was not read
 //!  128  u64 credit for the *opposite* direction: low half cells consumed, high half references consumed (both wrapping)
 //!  256  cells of 64 bytes
 //! ```
@@ -21,6 +23,7 @@ pub const LINE: usize = 64;
 /// Bytes of one direction's memfd.
 pub const CHANNEL_BYTES: usize = 8192;
 pub const ARENA_WORD_AT: usize = 0;
+pub const MEMORY_WORD_AT: usize = 8;
 pub const CREDIT_AT: usize = 128;
 pub const CELLS_AT: usize = 256;
 pub const CELLS: u32 = ((CHANNEL_BYTES - CELLS_AT) / LINE) as u32;
@@ -50,6 +53,8 @@ pub enum Kind {
     Pool = 2,
     /// A [`Reference`] into the producer's arena, then the head of the frame.
     Arena = 3,
+    /// A [`Reference`] to the producer's memory by address, then the head of the frame.
+    Memory = 4,
 }
 
 /// Header of a frame's first cell, without the sequence.
@@ -89,6 +94,7 @@ impl Header {
             1 => Kind::Short,
             2 => Kind::Pool,
             3 => Kind::Arena,
+            4 => Kind::Memory,
             _ => return Err("a cell of unknown kind"),
         };
         let header = Header { kind, cells: (word >> 40) as u8, bytes: (word >> 48) as u16 };
@@ -232,6 +238,48 @@ impl ArenaText {
     }
 }
 
+/// What a process tells about its memory: how to prove that a process number is its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemoryText {
+    /// Slot of the process that offers.
+    pub slot: u32,
+    pub pid: u32,
+    /// Where in its memory the proof lies.
+    pub address: u64,
+    pub proof: [u64; 2],
+}
+
+const MEMORY_MAGIC: u32 = u32::from_le_bytes(*b"pMem");
+const MEMORY_TEXT_BYTES: usize = 36;
+
+impl MemoryText {
+    pub fn encode(self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(MEMORY_TEXT_BYTES);
+        bytes.extend(MEMORY_MAGIC.to_le_bytes());
+        bytes.extend(self.slot.to_le_bytes());
+        bytes.extend(self.pid.to_le_bytes());
+        for word in [self.address, self.proof[0], self.proof[1]] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// `None` when it is an offer of another kind.
+    pub fn decode(bytes: &[u8]) -> Result<Option<MemoryText>, HalError> {
+        if !bytes.starts_with(&MEMORY_MAGIC.to_le_bytes()) {
+            return Ok(None);
+        }
+        let bytes: &[u8; MEMORY_TEXT_BYTES] = bytes.try_into().map_err(|_| HalError::BadOffer("wrong length"))?;
+        let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let u64_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let text = MemoryText { slot: u32_at(4), pid: u32_at(8), address: u64_at(12), proof: [u64_at(20), u64_at(28)] };
+        if text.pid == 0 || text.address == 0 {
+            return Err(HalError::BadOffer("memory of no process"));
+        }
+        Ok(Some(text))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -262,6 +310,16 @@ mod tests {
         assert_eq!(ArenaText::decode(&bytes[..3]).unwrap(), None);
         assert!(ArenaText::decode(&ArenaText { bytes: 0, ..text }.encode()).is_err());
         assert!(ArenaText::decode(&ArenaText { bytes: u64::MAX, ..text }.encode()).is_err());
+    }
+
+    #[test]
+    fn words_about_memory_survive_the_round_trip_and_are_refused_when_cut() {
+        let text = MemoryText { slot: 9, pid: 4711, address: 0x7fff_1234_5678, proof: [u64::MAX, 3] };
+        let bytes = text.encode();
+        assert_eq!(MemoryText::decode(&bytes).unwrap(), Some(text));
+        assert!((4..bytes.len()).all(|len| MemoryText::decode(&bytes[..len]).is_err()));
+        assert_eq!(MemoryText::decode(b"pAre").unwrap(), None);
+        assert!(MemoryText::decode(&MemoryText { pid: 0, ..text }.encode()).is_err());
     }
 
     #[test]

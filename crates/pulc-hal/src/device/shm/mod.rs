@@ -21,8 +21,10 @@ mod layout;
 mod offer;
 mod pair;
 mod pool;
+mod reading;
 mod ring;
 mod stores;
+mod taking;
 #[cfg(test)]
 mod tests;
 
@@ -35,10 +37,13 @@ pub(crate) mod model {
 
 pub use announce::{ArenaView, Reads};
 pub use arena::{Arena, Block};
-pub use config::{ALLOC_MIN_BYTES, ARENA_BYTES, PARAMS, POOL_BYTES, REFERENCE_MIN_BYTES, SLOT_BYTES, ShmConfig};
+pub use config::{
+    ALLOC_MIN_BYTES, ARENA_BYTES, MEMORY_READ_MIN_BYTES, PARAMS, POOL_BYTES, REFERENCE_MIN_BYTES, SLOT_BYTES, ShmConfig,
+};
 /// Longest frame that fits one cell.
 pub use layout::CELL_PAYLOAD;
 pub use offer::Offer;
+pub use reading::PART_MAX as MEMORY_PART_MAX;
 
 use super::{Caps, Device, Frame, Limits, Peer, PeerFault, SendError, Sink};
 use crate::board::Board;
@@ -46,7 +51,7 @@ use crate::error::HalError;
 use crate::os::bell::Bell;
 use crate::os::memfd;
 use cell::Words;
-use layout::{ArenaText, CELLS_PAYLOAD_MAX, CHANNEL_BYTES, HEAD_MAX};
+use layout::{ArenaText, CELLS_PAYLOAD_MAX, CHANNEL_BYTES, HEAD_MAX, MemoryText};
 use offer::map_offer;
 use pair::{Home, Pair};
 use pool::Pool;
@@ -70,6 +75,8 @@ pub struct Shm {
     my_slot: u32,
     arena: Option<Arc<Arena>>,
     bell: Option<Arc<Bell>>,
+    /// Some frame was to be read in this process's memory.
+    uses_memory: bool,
     home: Home,
     /// Indexed by [`Peer`]; closed ones stay empty.
     pairs: Vec<Option<Box<Pair>>>,
@@ -100,7 +107,8 @@ impl Shm {
             my_slot,
             arena: config.arena,
             bell: config.bell,
-            home: Home { pool, completed: Vec::new() },
+            uses_memory: false,
+            home: Home { pool, completed: Vec::new(), unread: Vec::new() },
             pairs: Vec::new(),
             peer_of_slot: vec![None; slots as usize],
             hot: 0,
@@ -135,6 +143,9 @@ impl Shm {
         self.check_slot(slot)?;
         if let Some(text) = ArenaText::decode(what)? {
             return self.accept_arena(slot, text, fds).map(|peer| (peer, None));
+        }
+        if let Some(text) = MemoryText::decode(what)? {
+            return self.accept_memory(slot, text).map(|peer| (peer, None));
         }
         let known = self.peer_of_slot[slot as usize];
         if known.is_some_and(|peer| self.pair(peer).is_none_or(|pair| pair.is_complete())) {
@@ -323,7 +334,7 @@ impl Device for Shm {
     }
 
     fn completed(&mut self, tokens: &mut Vec<u64>) {
-        if self.arena.is_some() {
+        if self.arena.is_some() || self.uses_memory {
             self.collect_credit();
             tokens.append(&mut self.home.completed);
         }

@@ -10,10 +10,12 @@ use super::layout::{
     CELLS, CELLS_AT, CREDIT_AT, CREDIT_BATCH, HEAD_MAX, Header, Kind, LINE, REFERENCE_BYTES, Reference,
 };
 use super::pool::Pool;
+use super::reading::Reading;
 use super::ring::{CellsIn, CellsOut, Consumer, Credit, Producer, header};
 use super::stores::Chooser;
+use super::taking::{Got, take};
 use crate::board::Board;
-use crate::device::{Frame, Peer, SendError, SharedFrame, Sink};
+use crate::device::{Frame, Peer, SendError, Sink};
 use crate::os::memfd::{ReadMap, WriteMap};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -33,6 +35,8 @@ pub enum Lent {
     Slot(u32),
     /// Memory of our arena; the number is the caller's own.
     Arena(u64),
+    /// Any other memory of ours.
+    Memory(u64),
 }
 
 pub struct Pair {
@@ -41,7 +45,7 @@ pub struct Pair {
     pub(super) channel: WriteMap,
     producer: Producer,
     chooser: Chooser,
-    lent: VecDeque<Lent>,
+    pub(super) lent: VecDeque<Lent>,
     slots_held: usize,
     references_credited: u32,
     pub(super) incoming: Option<Incoming>,
@@ -52,6 +56,7 @@ pub struct Pair {
     /// Whether the peer has been told of our arena, and what it answered.
     pub arena_told: bool,
     pub(super) reads: Reads,
+    pub(super) reading: Reading,
     /// Why the pair is poisoned.
     pub fault: Option<&'static str>,
     /// Whether `fault` has been told to the sink.
@@ -59,7 +64,7 @@ pub struct Pair {
 }
 
 struct Out<'a>(&'a WriteMap);
-struct In<'a>(&'a ReadMap);
+pub(super) struct In<'a>(pub(super) &'a ReadMap);
 
 impl CellsOut for Out<'_> {
     #[inline(always)]
@@ -114,6 +119,8 @@ pub struct Home {
     pub pool: Pool,
     /// Tokens of arena frames that no peer reads any more.
     pub completed: Vec<u64>,
+    /// Tokens of memory that a peer has given back without having read it.
+    pub unread: Vec<u64>,
 }
 
 /// What one look at a pair gave.
@@ -140,6 +147,7 @@ impl Pair {
             bell: None,
             arena_told: false,
             reads: Reads::NotYet,
+            reading: Reading::default(),
             fault: None,
             fault_told: false,
         }
@@ -219,8 +227,13 @@ impl Pair {
         Ok(())
     }
 
+    /// Puts a reference with the head of its frame into the next cells, for which there is room.
+    pub(super) fn push_reference(&mut self, header: Header, reference: &[u8; REFERENCE_BYTES], head: &[u8]) {
+        self.producer.push(&Out(&self.channel), header, [reference, head]);
+    }
+
     #[inline(always)]
-    fn make_room(&mut self, header: Header, home: &mut Home) -> Result<(), SendError> {
+    pub(super) fn make_room(&mut self, header: Header, home: &mut Home) -> Result<(), SendError> {
         if self.producer.free(CELLS) < header.cells.into() || self.fault.is_some() {
             self.take_credit(home)?;
             if self.producer.free(CELLS) < header.cells.into() {
@@ -248,7 +261,6 @@ impl Pair {
             self.fault = Some(why);
             return Err(SendError::PeerGone);
         }
-        self.references_credited = references;
         self.bring_home(returned, home);
         Ok(())
     }
@@ -264,13 +276,18 @@ impl Pair {
     }
 
     fn bring_home(&mut self, count: usize, home: &mut Home) {
-        for lent in self.lent.drain(..count) {
-            match lent {
-                Lent::Slot(slot) => {
+        for _ in 0..count {
+            let number = self.references_credited;
+            self.references_credited = number.wrapping_add(1);
+            match self.lent.pop_front() {
+                Some(Lent::Slot(slot)) => {
                     self.slots_held -= 1;
                     home.pool.give_back(slot);
                 }
-                Lent::Arena(token) => home.completed.push(token),
+                Some(Lent::Arena(token)) => home.completed.push(token),
+                Some(Lent::Memory(token)) if self.is_unread(number) => home.unread.push(token),
+                Some(Lent::Memory(token)) => home.completed.push(token),
+                None => {}
             }
         }
     }
@@ -301,21 +318,37 @@ impl Pair {
         let Some(incoming) = &self.incoming else { return taken };
         let references_before = self.references_consumed;
         while taken.frames < budget && self.fault.is_none() && !(taken.frames > 0 && sink.is_full()) {
-            match take(&mut self.consumer, incoming, buffer) {
-                Ok(None) => break,
-                Ok(Some(frame)) => {
-                    taken.bytes += match &frame {
-                        Frame::Private(bytes) => bytes.len() as u64,
-                        Frame::Shared(shared) => {
-                            self.references_consumed = self.references_consumed.wrapping_add(1);
-                            shared.len() as u64
-                        }
-                    };
-                    taken.frames += 1;
-                    sink.frame(me, frame);
+            let frame = match take(&mut self.consumer, incoming, buffer) {
+                Ok(Got::Nothing) => break,
+                Ok(Got::Frame(frame)) => {
+                    if matches!(frame, Frame::Shared(_)) {
+                        self.references_consumed = self.references_consumed.wrapping_add(1);
+                    }
+                    frame
                 }
-                Err(why) => self.fault = Some(why),
-            }
+                Ok(Got::Memory(reference, head)) => {
+                    let number = self.references_consumed;
+                    self.references_consumed = number.wrapping_add(1);
+                    match Pair::read_memory(&mut self.reading, number, reference, head) {
+                        Ok(true) => Frame::Private(self.reading.staged()),
+                        Ok(false) => continue,
+                        Err(why) => {
+                            self.fault = Some(why);
+                            continue;
+                        }
+                    }
+                }
+                Err(why) => {
+                    self.fault = Some(why);
+                    continue;
+                }
+            };
+            taken.bytes += frame.len() as u64;
+            taken.frames += 1;
+            sink.frame(me, frame);
+        }
+        if self.references_consumed != references_before {
+            self.tell_refusal();
         }
         let owed = self.consumer.consumed().wrapping_sub(self.published as u32);
         if self.references_consumed != references_before || owed >= CREDIT_BATCH {
@@ -336,24 +369,4 @@ impl Pair {
     pub(super) fn ring(&self, board: &Board) {
         board.slot(self.slot).ring(self.bell.as_ref().map(|bell| bell.as_fd()));
     }
-}
-
-/// Takes the next frame. A reference is checked against the mapping before anything is read through it.
-#[inline(always)]
-fn take<'a>(
-    consumer: &mut Consumer,
-    incoming: &'a Incoming,
-    buffer: &'a mut [u8],
-) -> Result<Option<Frame<'a>>, &'static str> {
-    let Some(header) = consumer.pop(&In(&incoming.channel), buffer)? else { return Ok(None) };
-    let bytes = &mut buffer[..header.bytes as usize];
-    let area = match header.kind {
-        Kind::Short => return Ok(Some(Frame::Private(bytes))),
-        Kind::Pool => &incoming.pool,
-        Kind::Arena => incoming.arena.as_ref().ok_or("a reference into an arena that was never offered")?,
-    };
-    let (reference, head) = bytes.split_first_chunk().ok_or("a reference that is cut short")?;
-    let reference = Reference::decode(reference);
-    let body = area.shared(reference.offset, reference.len.into()).ok_or("a reference outside of shared memory")?;
-    Ok(Some(Frame::Shared(SharedFrame::new(head, body))))
 }

@@ -119,6 +119,94 @@ fn an_arena_that_is_made_later_is_used_once_the_peer_reads_it() {
     assert_eq!((end, view.len()), ([3; 2], 100_000));
 }
 
+/// Whether this process may read its own memory as if it were another's.
+fn may_read_memory() -> bool {
+    let word = 7_u64;
+    let may = crate::os::peer_memory::read(std::process::id() as i32, &raw const word as u64, &mut [0; 8]).is_ok();
+    if !may {
+        eprintln!("SKIPPED: this system does not let a process read its own memory by a system call");
+    }
+    may
+}
+
+/// Tells b about a's memory; what a knows then.
+fn tell_memory(a: &mut Shm, b: &mut Shm, b_at_a: Peer) -> Reads {
+    let (reads, offer) = a.reads_memory(b_at_a);
+    assert_eq!(reads, Reads::NotYet);
+    let offer = offer.expect("the first question");
+    assert!(a.reads_memory(b_at_a).1.is_none(), "told once");
+    b.accept(0, &offer.what, offer.fds).unwrap();
+    a.reads_memory(b_at_a).0
+}
+
+#[test]
+fn memory_is_read_where_it_lies_once_the_peer_has_proved_that_it_can() {
+    if !may_read_memory() {
+        return;
+    }
+    let (mut a, mut b, b_at_a, _) = joined(ShmConfig::default());
+    let mut bytes: Vec<u8> = (0..100_000_u32).map(|i| (i * 7) as u8).collect();
+    assert_eq!(a.send_memory(b_at_a, b"h", &bytes, 1), Err(SendError::Unsupported));
+    assert_eq!(tell_memory(&mut a, &mut b, b_at_a), Reads::Yes);
+    let (mut tokens, mut inbox) = (Vec::new(), Inbox::default());
+    a.send_memory(b_at_a, b"h", &bytes, 41).unwrap();
+    // Changed after sending and before arrival: proof that nothing was copied yet.
+    bytes[50_000] = 9;
+    a.completed(&mut tokens);
+    assert!(tokens.is_empty(), "the peer has not read it");
+    assert_eq!(b.poll(&mut inbox, 16), 1);
+    assert!(inbox.frames[0][0] == b'h' && inbox.frames[0][1..] == bytes[..]);
+    a.completed(&mut tokens);
+    assert_eq!(tokens, [41]);
+    let long = vec![0; MEMORY_PART_MAX + 1];
+    assert!(matches!(a.send_memory(b_at_a, b"", &long, 2), Err(SendError::TooLong { .. })));
+}
+
+#[test]
+fn memory_that_can_not_be_read_any_more_delivers_nothing_and_is_told_for_good() {
+    if !may_read_memory() {
+        return;
+    }
+    let (mut a, mut b, b_at_a, a_at_b) = joined(ShmConfig::default());
+    assert_eq!(tell_memory(&mut a, &mut b, b_at_a), Reads::Yes);
+    let bytes = vec![5; 70_000];
+    let (mut done, mut unread, mut inbox) = (Vec::new(), Vec::new(), Inbox::default());
+    a.send_memory(b_at_a, b"", &bytes, 1).unwrap();
+    assert_eq!(b.poll(&mut inbox, 16), 1);
+    for token in [2, 3] {
+        a.send_memory(b_at_a, b"", &bytes, token).unwrap();
+    }
+    a.send_short(b_at_a, [b"after", b""]).unwrap();
+    b.pairs[a_at_b.0 as usize].as_mut().unwrap().reading.lose_sight();
+    b.poll(&mut inbox, 16);
+    assert_eq!(inbox.frames.len(), 2, "what was not read is not delivered");
+    assert_eq!(inbox.frames[1], b"after");
+    assert!(inbox.faults.is_empty());
+    a.completed(&mut done);
+    a.unread(&mut unread);
+    assert_eq!((done, unread), (vec![1], vec![2, 3]));
+    assert_eq!(a.reads_memory(b_at_a).0, Reads::Never);
+    assert_eq!(a.send_memory(b_at_a, b"", &bytes, 4), Err(SendError::Unsupported));
+    a.send_bulk(b_at_a, [&bytes[..10_000], b""]).unwrap();
+    assert_eq!(b.poll(&mut inbox, 16), 1);
+}
+
+#[test]
+fn a_process_number_that_is_not_proved_is_never_read() {
+    let (mut a, mut b, b_at_a, _) = joined(ShmConfig::default());
+    let (_, offer) = a.reads_memory(b_at_a);
+    let text = layout::MemoryText::decode(&offer.unwrap().what).unwrap().unwrap();
+    for wrong in [
+        layout::MemoryText { proof: [text.proof[0], !text.proof[1]], ..text },
+        layout::MemoryText { pid: u32::MAX, ..text },
+        layout::MemoryText { address: 64, ..text },
+    ] {
+        b.accept(0, &wrong.encode(), Vec::new()).unwrap();
+        assert_eq!(a.reads_memory(b_at_a).0, Reads::Never);
+    }
+    assert!(b.accept(0, &layout::MemoryText { slot: 1, ..text }.encode(), Vec::new()).is_err());
+}
+
 #[test]
 fn an_arena_that_can_change_its_shape_is_refused() {
     let (_a, mut b, _, _) = joined(ShmConfig::default());
