@@ -96,6 +96,7 @@ impl Args {
             env: wanted.variables,
             hosts: wanted.hosts,
             mpi: if wanted.native { "native" } else { "pulc" }.to_owned(),
+            alloc: false,
             alone: false,
             command: wanted.command,
         }
