@@ -123,7 +123,6 @@ fn share(comm: &Arc<Communicator>, root: i32, bytes: &mut [u8]) -> Result<()> {
 }
 
 /// Between two groups that know each other, without a parent. Only their members take part.
-#[expect(clippy::too_many_arguments, reason = "the standard's")]
 pub fn intercomm_create_from_groups(
     local: GroupHandle,
     leader: i32,
