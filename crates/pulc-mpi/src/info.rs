@@ -49,8 +49,13 @@ pub fn info_create_env() -> Result<Info> {
 }
 
 pub fn info_dup(info: Info) -> Result<Info> {
-    let copy = if info.is_null() { Pairs::new() } else { with(info, |pairs| Ok(pairs.clone()))? };
+    let copy = with(info, |pairs| Ok(pairs.clone()))?;
     Ok(Info(INFOS.insert(Mutex::new(copy))))
+}
+
+/// The same for hints that may be none at all.
+pub(crate) fn copy_of_any(info: Info) -> Result<Info> {
+    if info.is_null() { info_create() } else { info_dup(info) }
 }
 
 pub fn info_free(info: &mut Info) -> Result<()> {

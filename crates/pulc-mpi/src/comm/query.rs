@@ -87,7 +87,7 @@ pub fn comm_get_name(comm: Comm) -> Result<String> {
 
 pub fn comm_set_info(comm: Comm, hints: Info) -> Result<()> {
     let comm = find(comm)?;
-    let copy = info::info_dup(hints)?;
+    let copy = info::copy_of_any(hints)?;
     let old = comm.extras().info.replace(copy);
     old.map_or(Ok(()), |mut old| info::info_free(&mut old))
 }

@@ -140,9 +140,14 @@ fn is_nothing(request: Request) -> Result<bool> {
     Ok(matcher(&mut guard.engine).look_up(request)? == Known::Nothing)
 }
 
+fn not_null(request: Request) -> Result<()> {
+    if request.is_null() { Err(Error::new(Class::REQUEST, "the request is MPI_REQUEST_NULL")) } else { Ok(()) }
+}
+
 /// Lets go of a request; its operation goes on.
 pub fn request_free(request: &mut Request) -> Result<()> {
     let process = world::process()?;
+    not_null(*request)?;
     let mut guard = process.lock();
     let table = matcher(&mut guard.engine);
     table.look_up(*request)?;
@@ -166,6 +171,7 @@ pub fn request_free(request: &mut Request) -> Result<()> {
 /// Takes an operation back if nothing of it has happened yet; it completes in any case.
 pub fn cancel(request: &mut Request) -> Result<()> {
     let process = world::process()?;
+    not_null(*request)?;
     let mut guard = process.lock();
     let table = matcher(&mut guard.engine);
     let index = match table.look_up(*request)? {
