@@ -8,6 +8,7 @@ mod c_door;
 mod cargo_tests;
 mod cluster;
 mod dist;
+mod fuzz;
 mod mpi;
 mod mpi_door;
 mod record;
@@ -51,6 +52,8 @@ enum Command {
     MpiDoors,
     /// Write what is made from the tables of MPI functions and constants: headers, symbol lists, coverage page
     Mpi,
+    /// Look for inputs that break a parser, with cargo-fuzz and a nightly compiler
+    Fuzz(fuzz::Arguments),
     /// Try the lock-free parts in every order that the memory model allows
     Loom,
     /// Build and run `pulc bench …`; what it prints is kept under bench/records/
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
         Command::Tidy => tidy::run(&root),
         Command::Dist => dist::run(&root),
         Command::Mpi => mpi::write(&root),
+        Command::Fuzz(arguments) => fuzz::run(&root, &arguments),
         Command::MpiDoors => mpi_door::test(&root),
         Command::Loom => test::loom(&root),
         Command::Bench { arguments } => bench::bench(&root, &arguments),

@@ -5,7 +5,7 @@
 use crate::cargo_tests::Results;
 use crate::skips::{self, Skips};
 use crate::steps::{self, Outcome, Report, Scratch, cargo};
-use crate::{bench, c_door, dist, mpi_door, record, tidy};
+use crate::{bench, c_door, dist, fuzz, mpi_door, record, tidy};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -21,6 +21,11 @@ pub fn test(root: &Path, full: bool) -> Outcome {
     steps_of_test(root, full, &mut report, &mut counts);
     if full {
         report.step("as a user without privileges", || unprivileged(root, &mut counts));
+        match fuzz::is_there(root) {
+            true => report.step("fuzz", || fuzz::run(root, &fuzz::Arguments::each(60))),
+            false => counts
+                .push_str("fuzz: skipped, there is no nightly compiler with cargo-fuzz; the corpora were replayed\n\n"),
+        }
         for (name, arguments) in FIGURES {
             let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
             report.step(&format!("bench {name}"), || bench::bench(root, &arguments));

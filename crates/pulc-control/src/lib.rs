@@ -4,6 +4,8 @@
 pub mod client;
 mod embedded;
 pub mod frame;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod message;
 pub mod node;
 pub mod place;

@@ -8,6 +8,8 @@ pub mod calibration;
 pub mod device;
 mod doorbell;
 pub mod error;
+#[doc(hidden)]
+pub mod fuzz;
 #[cfg(all(test, loom))]
 mod models;
 pub mod os;

@@ -146,7 +146,7 @@ fn environment<T>(name: &'static str, parse: impl Fn(&str) -> Option<T>) -> Resu
 }
 
 /// 32 hexadecimal digits.
-fn cookie(text: &str) -> Option<[u8; 16]> {
+pub(crate) fn cookie(text: &str) -> Option<[u8; 16]> {
     if text.len() != 32 || !text.is_ascii() {
         return None;
     }

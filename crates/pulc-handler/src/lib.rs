@@ -7,6 +7,8 @@ mod dispatch;
 mod engine;
 mod errand;
 mod error;
+#[doc(hidden)]
+pub mod fuzz;
 #[cfg(test)]
 mod hostile_tests;
 pub mod matching;

@@ -28,7 +28,7 @@ struct Report {
 impl Link {
     /// A peer that acknowledges what was never sent breaks the rules; nothing of its frame is believed.
     pub(crate) fn acknowledges_only_what_was_sent(&self, header: &Header, sack: &[u8]) -> bool {
-        let beyond = sack_packets(header, sack).next_back().map_or(header.ack, |packet| packet + 1);
+        let beyond = sack_packets(header, sack).next_back().map_or(header.ack, |packet| packet.saturating_add(1));
         header.ack <= self.retention.fresh() && beyond <= self.retention.fresh()
     }
 

@@ -5,6 +5,8 @@ mod acknowledge;
 mod arrivals;
 mod config;
 mod credit;
+#[doc(hidden)]
+pub mod fuzz;
 mod glue;
 mod keys;
 mod link;

@@ -47,7 +47,7 @@
 use pulc_base::Rank;
 
 /// Four bits of magic, four of version.
-const MAGIC_VERSION: u8 = 0xB2;
+pub(crate) const MAGIC_VERSION: u8 = 0xB2;
 pub(crate) const HEADER_BYTES: usize = 48;
 pub(crate) const TAG_BYTES: usize = 16;
 /// Bytes of a frame that are not packet: header and tag.

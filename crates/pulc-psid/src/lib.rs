@@ -5,6 +5,8 @@ pub mod daemon;
 pub mod embedded;
 pub mod error;
 mod event_loop;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod identity;
 pub mod jobs;
 pub mod keeper;

@@ -4,11 +4,13 @@
 #![forbid(unsafe_code)]
 
 pub mod cluster;
+mod corpus;
 pub mod finished;
 pub mod leftovers;
 pub mod netns;
 mod skip;
 
 pub use cluster::{Cluster, Host, token_in, wait_until};
+pub use corpus::replay;
 pub use finished::{Finished, finish_within, run_within, start};
 pub use skip::{rounds, skipped};

@@ -4,6 +4,8 @@
 mod address;
 pub mod am;
 mod error;
+#[doc(hidden)]
+pub mod fuzz;
 mod header;
 mod machine;
 mod memory;

@@ -24,6 +24,9 @@ const LOCK_FREE: &str = "docs/lock-free.md";
 const LOCK_FREE_IN: &[&str] = &["crates/pulc-hal/src/", "crates/pulc-handler/src/", "crates/pulc/src/"];
 const ORDERING: &[&str] = &["Ordering::Acquire", "Ordering::Release", "Ordering::AcqRel", "Ordering::SeqCst"];
 
+/// What each fuzz target stands for.
+const FUZZ_TABLE: &str = "fuzz/README.md";
+
 const HEADINGS: &[&str] = &["Door", "Rooms", "Invariants", "Neighbours"];
 
 pub fn check(root: &Path, files: &[File]) -> Vec<Finding> {
@@ -55,13 +58,45 @@ pub fn check(root: &Path, files: &[File]) -> Vec<Finding> {
     }
     findings.extend(missing_tests(files));
     findings.extend(unlisted_atomics(files));
+    findings.extend(fuzz_targets(files));
+    findings
+}
+
+/// Fuzz targets without a corpus, without a replay on a stable compiler, or without a row in the table; corpora without a target.
+fn fuzz_targets(files: &[File]) -> Vec<Finding> {
+    let under =
+        |folder: &'static str| files.iter().filter_map(move |file| Some((file, file.path.strip_prefix(folder).ok()?)));
+    let corpora: Vec<&str> =
+        under("fuzz/corpus").filter_map(|(_, rest)| rest.components().next()?.as_os_str().to_str()).collect();
+    let table = files.iter().find(|file| file.path == Path::new(FUZZ_TABLE)).map_or("", |file| &file.text);
+    let mut findings = Vec::new();
+    let mut targets = Vec::new();
+    for (file, rest) in under("fuzz/fuzz_targets") {
+        let Some(name) = rest.file_stem().and_then(|stem| stem.to_str()) else { continue };
+        targets.push(name);
+        let call = format!("replay(\"{name}\",");
+        let is_replayed = files.iter().any(|other| other.is("rs") && other.text.contains(&call));
+        for (is_there, what) in [
+            (corpora.contains(&name), format!("has no corpus; keep inputs under fuzz/corpus/{name}")),
+            (is_replayed, format!("is not replayed on a stable compiler; call `{call} …)` in a test")),
+            (table.contains(&format!("`{name}`")), format!("stands in no row of {FUZZ_TABLE}")),
+        ] {
+            if !is_there {
+                findings.push(Finding::new(&file.path, 0, what));
+            }
+        }
+    }
+    let mut forgotten: Vec<&str> = corpora.into_iter().filter(|name| !targets.contains(name)).collect();
+    forgotten.dedup();
+    let forgotten = forgotten.into_iter();
+    findings.extend(forgotten.map(|name| Finding::new(format!("fuzz/corpus/{name}"), 0, "has no target")));
     findings
 }
 
 /// Rooms in which an atomic orders something and that no row of the table names.
 fn unlisted_atomics(files: &[File]) -> Vec<Finding> {
     let Some(table) = files.iter().find(|file| file.path == Path::new(LOCK_FREE)) else { return Vec::new() };
-    let is_test = |path: &str| ["test", "models.rs", "hostile"].iter().any(|word| path.contains(word));
+    let is_test = |path: &str| ["test", "models.rs", "hostile", "fuzz.rs"].iter().any(|word| path.contains(word));
     let orders = |file: &&File| {
         let own = file.text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
         ORDERING.iter().any(|word| own.contains(word))
@@ -188,6 +223,21 @@ mod tests {
         let found = findings(&files);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].starts_with("crates/pulc-hal/src/os/new.rs: orders something"), "{found:?}");
+    }
+
+    #[test]
+    fn fuzz_targets_need_a_corpus_a_replay_and_a_row() {
+        let target = |name: &str| file(&format!("fuzz/fuzz_targets/{name}.rs"), "");
+        let files = [
+            target("whole"),
+            file("fuzz/corpus/whole/seed", ""),
+            file("crates/x/tests/replay.rs", "fn f() { replay(\"whole\", 3, g); }"),
+            file(FUZZ_TABLE, "| `whole` | bytes |"),
+            file("fuzz/corpus/forgotten/seed", ""),
+        ];
+        assert_eq!(findings(&files), ["fuzz/corpus/forgotten: has no target"]);
+        let found = findings(&[target("bare")]);
+        assert_eq!(found.len(), 3, "{found:?}");
     }
 
     #[test]

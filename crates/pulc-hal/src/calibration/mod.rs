@@ -102,11 +102,15 @@ fn compose(values: &[(String, u64)], machine: &str) -> String {
     for (name, value) in values {
         text += &format!("{name} {value}\n");
     }
-    let sum = sum(&text);
-    text + &format!("sum {sum:016x}\n")
+    summed(&text)
 }
 
-fn parse(text: &str, machine: &str) -> Result<Vec<(String, u64)>, &'static str> {
+/// With the line that says what the sum of all others is.
+pub(crate) fn summed(text: &str) -> String {
+    format!("{text}sum {:016x}\n", sum(text))
+}
+
+pub(crate) fn parse(text: &str, machine: &str) -> Result<Vec<(String, u64)>, &'static str> {
     let at = text.trim_end().rfind('\n').ok_or("it is cut short")? + 1;
     let (body, last) = text.split_at(at);
     if last.trim_end() != format!("sum {:016x}", sum(body)) {

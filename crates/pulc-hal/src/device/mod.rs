@@ -19,6 +19,7 @@ pub mod sim;
 #[cfg(test)]
 mod sim_tests;
 pub mod tcp;
+pub(crate) mod tcp_fuzz;
 mod tcp_streams;
 #[cfg(test)]
 mod tcp_tests;

@@ -209,3 +209,8 @@ fn forged_beginnings_and_pieces_of_trains_deliver_nothing_and_hold_little() {
         assert_eq!(stranger.memory_bytes(), 0);
     }
 }
+
+#[test]
+fn frames_of_links_forged_and_authentic_are_taken_or_refused() {
+    pulc_testkit::replay("link_frames", 3000, pulc_link::fuzz::frames);
+}

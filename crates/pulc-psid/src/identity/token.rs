@@ -44,6 +44,12 @@ impl Token {
         Ok((token, TokenEntry { id, secret_sha256, expires_unix_s: unix_now_s().saturating_add(life.as_secs()) }))
     }
 
+    /// The text with these bytes inside.
+    pub(crate) fn text_of(packed: &[u8]) -> String {
+        let bytes = [&sha256(packed)[..4], packed].concat();
+        format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes))
+    }
+
     /// # Errors
     /// [`Error::BadToken`] with the reason in words.
     pub fn parse(text: &str) -> Result<Token, Error> {
@@ -70,9 +76,7 @@ impl Token {
 
 impl std::fmt::Display for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let packed = pulc_base::boot::encode(&(&self.addresses, self.ca.0, self.secret));
-        let bytes = [&sha256(&packed)[..4], &packed].concat();
-        write!(f, "{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes))
+        f.write_str(&Token::text_of(&pulc_base::boot::encode(&(&self.addresses, self.ca.0, self.secret))))
     }
 }
 

@@ -8,6 +8,7 @@ mod broker;
 pub mod cgroup;
 mod control;
 mod ending;
+mod fuzz;
 mod guardian;
 mod input;
 pub mod launch;
@@ -17,6 +18,8 @@ pub mod output;
 mod pinning;
 pub mod remains;
 mod streams;
+
+pub(crate) use fuzz::datagrams as fuzz_datagrams;
 
 use crate::error::shortage;
 use broker::{Broker, Event};

@@ -7,6 +7,7 @@ pub mod address;
 mod config;
 mod connection;
 mod dial;
+mod fuzz;
 #[cfg(test)]
 mod hostile_tests;
 mod hub;
@@ -18,6 +19,7 @@ mod tls;
 mod wire;
 
 pub use config::{DEFAULT_PORT, MeshConfig, PARAMS, check_free};
+pub(crate) use fuzz::frames as fuzz_frames;
 pub use join::{Joined, join};
 
 use crate::error::Error;

@@ -128,6 +128,11 @@ impl FrameReader {
         FrameReader { buffer: Vec::new(), start: 0, limit }
     }
 
+    /// With bytes that have come already.
+    pub(crate) fn holding(buffer: Vec<u8>, limit: usize) -> FrameReader {
+        FrameReader { buffer, start: 0, limit }
+    }
+
     /// Takes more bytes in. Cancel safe. `Ok(0)` is the end of the stream.
     pub(crate) async fn fill(&mut self, from: &mut (impl AsyncRead + Unpin)) -> io::Result<usize> {
         if self.start == self.buffer.len() {
@@ -163,7 +168,7 @@ mod tests {
     use super::*;
 
     fn reader_of(bytes: &[u8]) -> FrameReader {
-        FrameReader { buffer: bytes.to_vec(), start: 0, limit: 1000 }
+        FrameReader::holding(bytes.to_vec(), 1000)
     }
 
     #[test]

@@ -40,6 +40,7 @@ mod bundle;
 mod channels;
 mod endpoint;
 mod event;
+pub(crate) mod fuzz;
 mod graveyard;
 mod handlers;
 #[cfg(test)]

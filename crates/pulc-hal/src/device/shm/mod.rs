@@ -15,6 +15,7 @@ mod arena_rooms;
 pub mod arena_table;
 pub mod cell;
 mod config;
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod hostile_tests;
 mod layout;
