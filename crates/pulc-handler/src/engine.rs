@@ -24,6 +24,8 @@ use pulc_hal::device::shm::{CELL_PAYLOAD, Shm, ShmConfig};
 use pulc_hal::device::{Device, Peer, SendError};
 use pulc_hal::error::HalError;
 use pulc_hal::os::bell::Bell;
+use pulc_hal::os::memfd::ReadMap;
+use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -72,6 +74,8 @@ pub struct Engine {
     /// Ranks that have ended and may still have frames in their rings.
     pub(crate) ending: Vec<Rank>,
     pub(crate) tokens: Tokens,
+    /// Arenas of ranks that have ended, for messages that lie in them and were not received yet.
+    pub(crate) left_arenas: HashMap<Rank, Arc<ReadMap>>,
     pub(crate) errands: Errands,
     /// What went wrong last while a channel was made.
     pub(crate) failure: Option<HalError>,
@@ -141,6 +145,7 @@ impl Engine {
             deaf_polls: 0,
             ending: Vec::new(),
             tokens: Tokens::default(),
+            left_arenas: HashMap::new(),
             errands: Errands::default(),
             failure: None,
         })

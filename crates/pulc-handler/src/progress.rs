@@ -255,6 +255,11 @@ impl Engine {
         }
         if let Route::Shm(peer) = self.floor.peers[rank.0 as usize].route {
             self.collect_tokens();
+            if self.floor.handlers.each().any(|handler| handler.borrows_from(rank))
+                && let Some(arena) = self.shm.device.arena_of(peer)
+            {
+                self.left_arenas.insert(rank, arena);
+            }
             self.shm.device.close_peer(peer);
             self.lose_tokens();
         }

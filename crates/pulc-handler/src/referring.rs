@@ -8,7 +8,7 @@ use crate::memory;
 use crate::peers::Route;
 use crate::wire::{FRONT_MAX, Head};
 use pulc_base::Rank;
-use pulc_hal::device::shm::{ArenaView, Reads};
+use pulc_hal::device::shm::{ArenaView, Reads, view_of};
 use pulc_hal::device::{Device, SendError};
 
 /// A token that nobody waits for: of all pieces of a message but the last.
@@ -68,6 +68,7 @@ impl Engine {
     pub fn borrowed_from(&self, src: Rank, offset: u64, len: u64) -> Option<ArenaView> {
         match self.floor.peers.get(src.0 as usize)?.route {
             Route::Shm(peer) => self.shm.device.view(peer, offset, len),
+            Route::Gone(_) => view_of(self.left_arenas.get(&src)?, offset, len),
             _ => None,
         }
     }

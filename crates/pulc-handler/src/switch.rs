@@ -65,6 +65,11 @@ pub trait ReceiveHandler: Any + Send {
     /// The rest of a message will not come: withdrawn by its sender, or the sender has ended.
     fn withdrawn(&mut self, number: u64, here: &mut Here<'_, '_>);
 
+    /// Whether messages that were kept lie in this rank's memory. They stay readable when it ends.
+    fn borrows_from(&self, _rank: Rank) -> bool {
+        false
+    }
+
     /// Nothing more will come from this rank.
     fn peer_gone(&mut self, rank: Rank, end: End, here: &mut Here<'_, '_>);
 

@@ -378,6 +378,11 @@ impl ReceiveHandler for RawTable {
         self.withdraw_parts(number, here.outbox);
     }
 
+    fn borrows_from(&self, rank: Rank) -> bool {
+        let mut states = self.states.iter().filter(|state| state.peer == rank);
+        states.any(|state| state.kept.iter().any(|kept| matches!(kept, Kept::Lent { .. })))
+    }
+
     fn peer_gone(&mut self, rank: Rank, end: End, _here: &mut Here<'_, '_>) {
         // Nobody reads any more what was lent to it.
         self.lent

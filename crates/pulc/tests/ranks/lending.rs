@@ -39,6 +39,11 @@ fn a_peer_that_dies_with_a_loan_gives_it_back_and_a_dead_lenders_loan_stays_read
 }
 
 #[test]
+fn a_loan_that_nobody_has_received_yet_outlives_its_lender() {
+    Job::on_one_node("lend_left", 2).succeeds();
+}
+
+#[test]
 fn two_ranks_that_both_send_out_of_shared_memory_first_do_not_block_each_other() {
     Job::on_one_node("lend_both", 2).succeeds();
 }
@@ -81,6 +86,7 @@ pub fn play(scene: &str) {
         "lend_messages" => stage.messages(),
         "lend_loans" => stage.loans(),
         "lend_full" => stage.full(),
+        "lend_left" => stage.left(),
         "lend_killed" => stage.killed(),
         "lend_preloaded" => stage.preloaded(),
         "lend_memory" => stage.memory(),
@@ -346,6 +352,21 @@ impl Stage {
                 assert!(is_filled(&view.to_vec(), 2));
             }
         }
+    }
+
+    /// Rank 0 lends and ends; rank 1 looks for the loan only when it knows that.
+    fn left(&self) {
+        if self.me == 0 {
+            let mut loan = self.channel.loan(1 << 20).unwrap();
+            fill(&mut loan, 4);
+            return self.channel.send_loan(loan).unwrap();
+        }
+        let port = self.pulc.open_port("left").unwrap();
+        let error = port.recv_timeout(From::Rank(Rank(0)), Match::Any, &mut [], HANG).unwrap_err();
+        assert!(matches!(error, Error::PeerGone { rank: Rank(0), .. }), "{error}");
+        assert!(is_filled(&self.channel.recv_view_timeout(HANG).unwrap().to_vec(), 4));
+        let error = self.channel.recv_timeout(&mut [0; 8], HANG).unwrap_err();
+        assert!(matches!(error, Error::PeerGone { rank: Rank(0), .. }), "{error}");
     }
 
     fn both(&self) {

@@ -137,10 +137,19 @@ impl Shm {
 
     /// A range of a peer's arena; `None` when it lies outside or there is no such arena.
     pub fn view(&self, from: Peer, offset: u64, len: u64) -> Option<ArenaView> {
-        let map = self.pair(from)?.peer_arena()?;
-        map.shared(offset, len)?;
-        Some(ArenaView { map: Arc::clone(map), offset, len: len as usize })
+        view_of(self.pair(from)?.peer_arena()?, offset, len)
     }
+
+    /// A peer's arena as it is mapped here. It stays readable after the peer's end, as long as somebody keeps it.
+    pub fn arena_of(&self, from: Peer) -> Option<Arc<ReadMap>> {
+        self.pair(from)?.peer_arena().map(Arc::clone)
+    }
+}
+
+/// A range of an arena; `None` when it lies outside.
+pub fn view_of(map: &Arc<ReadMap>, offset: u64, len: u64) -> Option<ArenaView> {
+    map.shared(offset, len)?;
+    Some(ArenaView { map: Arc::clone(map), offset, len: len as usize })
 }
 
 impl Pair {

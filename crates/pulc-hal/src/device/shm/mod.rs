@@ -36,7 +36,7 @@ pub(crate) mod model {
     pub(crate) use super::ring::*;
 }
 
-pub use announce::{ArenaView, Reads};
+pub use announce::{ArenaView, Reads, view_of};
 pub use arena::{Arena, Block};
 pub use config::{
     ALLOC_MIN_BYTES, ARENA_BYTES, MEMORY_READ_MIN_BYTES, PARAMS, POOL_BYTES, REFERENCE_MIN_BYTES, SLOT_BYTES, ShmConfig,
