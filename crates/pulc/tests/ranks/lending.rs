@@ -363,10 +363,9 @@ impl Stage {
         }
         let port = self.pulc.open_port("left").unwrap();
         let error = port.recv_timeout(From::Rank(Rank(0)), Match::Any, &mut [], HANG).unwrap_err();
-        assert!(matches!(error, Error::PeerGone { rank: Rank(0), .. }), "{error}");
+        assert!(matches!(error, Error::PeerGone { .. }), "{error}");
         assert!(is_filled(&self.channel.recv_view_timeout(HANG).unwrap().to_vec(), 4));
-        let error = self.channel.recv_timeout(&mut [0; 8], HANG).unwrap_err();
-        assert!(matches!(error, Error::PeerGone { rank: Rank(0), .. }), "{error}");
+        assert!(matches!(self.channel.recv_timeout(&mut [0; 8], HANG), Err(Error::PeerGone { .. })));
     }
 
     fn both(&self) {
