@@ -31,7 +31,7 @@ pub struct Arena {
 
 /// Who knows which parts are given out.
 enum Keeper {
-    Own(Mutex<Rooms>),
+    Own(Box<Mutex<Rooms>>),
     Foreign(&'static ArenaTable),
 }
 
@@ -47,7 +47,7 @@ impl Arena {
             fd,
             inode,
             is_private: AtomicBool::new(false),
-            keeper: Keeper::Own(Mutex::new(Rooms::new(len))),
+            keeper: Keeper::Own(Box::new(Mutex::new(Rooms::new(len)))),
         }))
     }
 
