@@ -39,7 +39,9 @@ enum {
     PULC_ERR_SYSTEM = -16,      /* anything else; see pulc_last_error */
     PULC_ERR_INTERNAL = -17,    /* a defect in PULC; please report it */
     PULC_ERR_TAG = -18,         /* the endpoint has another tag */
-    PULC_ERR_IN_HANDLER = -19   /* handlers of active messages must not block */
+    PULC_ERR_IN_HANDLER = -19,  /* handlers of active messages must not block */
+    PULC_ERR_MEMBERS = -20,     /* some members did not get the message; each one's status says why */
+    PULC_ERR_NOT_TAKEN = -21    /* the other process does not take the port: it has it, or too many offers wait there */
 };
 
 /* How messages sent from a port travel. */
@@ -106,6 +108,27 @@ int pulc_send(pulc_port *port, const pulc_address *to, uint64_t tag, const void 
 int pulc_recv(pulc_port *port, uint32_t src, const uint64_t *tag, void *buffer, size_t bytes, int64_t timeout_us,
               pulc_envelope *envelope);
 
+/* One message to many ports. Every member gets it as if it were sent to it alone, a slow one keeps no other waiting; inside a node a
+ * long message is written once. Addresses may be freed after pulc_members_new. `statuses` (may be NULL) has room for a status of each
+ * member, filled when the call returns PULC_OK or PULC_ERR_MEMBERS; those with PULC_OK have got the message. `timeout_us` as in
+ * pulc_send, for each member. Sends with one set of members take turns. */
+typedef struct pulc_members pulc_members;
+int pulc_members_new(const pulc_address *const *addresses, size_t count, pulc_members **members);
+int pulc_members_free(pulc_members *members);
+int pulc_send_many(pulc_port *port, pulc_members *members, uint64_t tag, const void *data, size_t bytes, int64_t timeout_us,
+                   int *statuses);
+
+/* Moves a port to another process, which takes it with pulc_port_adopt. Messages that wait here and those on their way follow;
+ * addresses of the port stay good, and to its receiver the order and number of every sender's messages are as if it had always been
+ * there. Waits until it is taken and until all senders have learnt of it; what is not finished by `timeout_us` after it was taken goes
+ * on in later calls (pulc_flush and the end of the process wait for it). No other call may use the port meanwhile. After
+ * PULC_OK the handle is gone; after an error the port stays here with all its messages. */
+int pulc_port_transfer(pulc_port *port, uint32_t rank, int64_t timeout_us);
+
+/* Takes over the port that process `rank` moves here. Its name must be free here: PULC_ERR_NAME. After PULC_ERR_TIMEOUT nothing is
+ * lost: the next call has it. Should `rank` end before it has handed over everything, one receive says PULC_ERR_PEER_GONE. */
+int pulc_port_adopt(uint32_t rank, const char *name, int64_t timeout_us, pulc_port **port);
+
 /* Waits until one of `count` ports has a message; `*index` says which. Nothing is received yet. */
 int pulc_select(pulc_port *const *ports, size_t count, int64_t timeout_us, size_t *index);
 
@@ -162,6 +185,43 @@ int pulc_raw_recv_view(pulc_channel *channel, int64_t timeout_us, pulc_view **vi
 int pulc_view_copy(const pulc_view *view, size_t offset, void *buffer, size_t bytes);
 const volatile void *pulc_view_data(const pulc_view *view);
 int pulc_view_drop(pulc_view *view);
+
+/* One wait for several things: ports, channels, bundles of active messages (pulc_am.h), and descriptors as in poll(2). */
+enum {
+    PULC_ITEM_PORT = 1,    /* `object` is a pulc_port */
+    PULC_ITEM_CHANNEL = 2, /* `object` is a pulc_channel */
+    PULC_ITEM_BUNDLE = 3,  /* `object` is a pulc_am_bundle */
+    PULC_ITEM_FD = 4       /* `fd` is an open descriptor */
+};
+enum {
+    PULC_READABLE = 1, /* a message can be received, a handler can run, bytes can be read */
+    PULC_WRITABLE = 2, /* bytes can be written (descriptors only) */
+    PULC_ENDED = 4     /* nothing more comes: the next receive or read says why; told without being asked for */
+};
+typedef struct pulc_item {
+    int kind;
+    int fd;          /* descriptors only */
+    void *object;    /* everything else */
+    uint32_t wanted; /* descriptors only: PULC_READABLE, PULC_WRITABLE */
+    uint32_t ready;  /* filled in */
+} pulc_item;
+
+/* Waits until at least one item is ready and fills in `ready` of each; `*ready` is how many are. Nothing is received yet. Sleeps
+ * meanwhile. A signal does not end the wait: to hear of signals, add a signalfd or a pipe that the signal handler writes to.
+ * PULC_ERR_ARGUMENT: no item, an unknown kind, or a descriptor that is not open. */
+int pulc_select_items(pulc_item *items, size_t count, int64_t timeout_us, size_t *ready);
+
+/* The other way round: a descriptor for a loop of your own (poll, epoll, an event library). The order is
+ *   1. take everything there is (pulc_recv with a timeout of 0 until PULC_ERR_TIMEOUT, pulc_am_poll),
+ *   2. pulc_wakeup_arm with the same ports, channels and bundles; `*ready` > 0: back to 1, there is something,
+ *   3. wait until the descriptor is readable, then back to 1.
+ * Nothing is lost in between. The descriptor is never read, written or closed: arming makes it unreadable, freeing closes it. It may
+ * become readable for nothing, while it is armed about four times a second. */
+typedef struct pulc_wakeup pulc_wakeup;
+int pulc_wakeup_new(pulc_wakeup **wakeup);
+int pulc_wakeup_fd(const pulc_wakeup *wakeup, int *fd);
+int pulc_wakeup_arm(const pulc_wakeup *wakeup, pulc_item *items, size_t count, size_t *ready);
+int pulc_wakeup_free(pulc_wakeup *wakeup);
 
 /* Fills at most `max` entries, one per device; `*count` is how many devices there are. */
 int pulc_device_counters(pulc_counters *counters, size_t max, size_t *count);

@@ -26,6 +26,8 @@ pub const SYSTEM: c_int = -16;
 pub const INTERNAL: c_int = -17;
 pub const TAG: c_int = -18;
 pub const IN_HANDLER: c_int = -19;
+pub const MEMBERS: c_int = -20;
+pub const NOT_TAKEN: c_int = -21;
 
 /// A failed call: its code and what to tell.
 pub struct Failed {
@@ -59,9 +61,11 @@ impl From<Error> for Failed {
             Error::Timeout => TIMEOUT,
             Error::NoMemory(_) => MEMORY,
             Error::NoDescriptors(_) => DESCRIPTORS,
-            Error::BadSelect | Error::BadOpcode => ARGUMENT,
+            Error::BadSelect | Error::NoMembers | Error::BadOpcode | Error::BadDescriptor { .. } => ARGUMENT,
             Error::TagRefused { .. } => TAG,
             Error::InHandler => IN_HANDLER,
+            Error::SomeFailed { .. } => MEMBERS,
+            Error::NotTaken { .. } => NOT_TAKEN,
             _ => SYSTEM,
         };
         Failed { code, text: error.to_string() }
@@ -118,6 +122,8 @@ pub fn meaning(code: c_int) -> &'static std::ffi::CStr {
         INTERNAL => c"a defect in PULC",
         TAG => c"the endpoint has another tag",
         IN_HANDLER => c"handlers must not block",
+        MEMBERS => c"some members did not get the message",
+        NOT_TAKEN => c"the other process does not take the port",
         _ => c"no such error code",
     }
 }

@@ -1,16 +1,21 @@
 #![doc = include_str!("../README.md")]
 
 mod am;
+mod groups;
 mod guard;
 mod machine;
 mod memory;
 mod ports;
 mod raw;
 mod table;
+mod waits;
 
 use guard::Failed;
 use std::ffi::{c_char, c_int, c_void};
-use table::{AddressHandle, CCounters, CEnvelope, CLanded, ChannelHandle, LoanHandle, PortHandle, Table, ViewHandle};
+use table::{
+    AddressHandle, CCounters, CEnvelope, CItem, CLanded, ChannelHandle, LoanHandle, MembersHandle, PortHandle, Table,
+    ViewHandle, WakeupHandle,
+};
 
 /// Calls through the table of this process's engine.
 #[inline(always)]
@@ -119,6 +124,48 @@ pub extern "C" fn pulc_recv(
     envelope: *mut CEnvelope,
 ) -> c_int {
     through(|table| (table.recv)(port, src, tag, buffer, bytes, timeout_us, envelope))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_members_new(
+    addresses: *const *const AddressHandle,
+    count: usize,
+    members: *mut *mut MembersHandle,
+) -> c_int {
+    through(|table| (table.members_new)(addresses, count, members))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_members_free(members: *mut MembersHandle) -> c_int {
+    through(|table| (table.members_free)(members))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_send_many(
+    port: *mut PortHandle,
+    members: *mut MembersHandle,
+    tag: u64,
+    data: *const c_void,
+    bytes: usize,
+    timeout_us: i64,
+    statuses: *mut c_int,
+) -> c_int {
+    through(|table| (table.send_many)(port, members, tag, data, bytes, timeout_us, statuses))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_port_transfer(port: *mut PortHandle, rank: u32, timeout_us: i64) -> c_int {
+    through(|table| (table.port_transfer)(port, rank, timeout_us))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_port_adopt(
+    rank: u32,
+    name: *const c_char,
+    timeout_us: i64,
+    port: *mut *mut PortHandle,
+) -> c_int {
+    through(|table| (table.port_adopt)(rank, name, timeout_us, port))
 }
 
 #[unsafe(no_mangle)]
@@ -235,6 +282,36 @@ pub extern "C" fn pulc_view_data(view: *const ViewHandle) -> *const c_void {
 #[unsafe(no_mangle)]
 pub extern "C" fn pulc_view_drop(view: *mut ViewHandle) -> c_int {
     through(|table| (table.view_drop)(view))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_select_items(items: *mut CItem, count: usize, timeout_us: i64, ready: *mut usize) -> c_int {
+    through(|table| (table.select_items)(items, count, timeout_us, ready))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_wakeup_new(wakeup: *mut *mut WakeupHandle) -> c_int {
+    through(|table| (table.wakeup_new)(wakeup))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_wakeup_fd(wakeup: *const WakeupHandle, fd: *mut c_int) -> c_int {
+    through(|table| (table.wakeup_fd)(wakeup, fd))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_wakeup_arm(
+    wakeup: *const WakeupHandle,
+    items: *mut CItem,
+    count: usize,
+    ready: *mut usize,
+) -> c_int {
+    through(|table| (table.wakeup_arm)(wakeup, items, count, ready))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_wakeup_free(wakeup: *mut WakeupHandle) -> c_int {
+    through(|table| (table.wakeup_free)(wakeup))
 }
 
 #[unsafe(no_mangle)]

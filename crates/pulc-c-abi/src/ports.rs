@@ -20,7 +20,7 @@ pub fn text_of<'a>(text: *const c_char, what: &str) -> Result<&'a str, Failed> {
 }
 
 #[inline]
-fn port_of<'a>(port: *mut PortHandle) -> Result<&'a Port, Failed> {
+pub fn port_of<'a>(port: *mut PortHandle) -> Result<&'a Port, Failed> {
     // SAFETY: null, or made by `open` of this table and not closed yet, as the caller promises.
     unsafe { port.cast::<Port>().as_ref() }.ok_or_else(|| Failed::null("port"))
 }

@@ -3,7 +3,7 @@
 
 use crate::am::functions::Functions;
 use crate::guard::{self, Failed};
-use crate::{am, machine, memory, ports, raw};
+use crate::{am, groups, machine, memory, ports, raw, waits};
 use pulc_hal::os::registry::{self, Announced};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -19,6 +19,8 @@ pub type AddressHandle = c_void;
 pub type ChannelHandle = c_void;
 pub type LoanHandle = c_void;
 pub type ViewHandle = c_void;
+pub type WakeupHandle = c_void;
+pub type MembersHandle = c_void;
 
 /// As in `pulc.h`.
 #[repr(C)]
@@ -50,6 +52,17 @@ pub struct CLanded {
     pub reserved: u32,
 }
 
+/// As in `pulc.h`.
+#[repr(C)]
+pub struct CItem {
+    pub kind: c_int,
+    pub fd: c_int,
+    pub object: *mut c_void,
+    pub wanted: u32,
+    pub ready: u32,
+}
+
+const _: () = assert!(size_of::<CItem>() == 24);
 const _: () = assert!(size_of::<CLanded>() == 32);
 const _: () = assert!(size_of::<CEnvelope>() == 24 && size_of::<CCounters>() == 56);
 
@@ -96,6 +109,17 @@ pub struct Table {
     pub view_drop: extern "C" fn(*mut ViewHandle) -> c_int,
     /// A table of its own, with its own size.
     pub am: &'static Functions,
+    pub select_items: extern "C" fn(*mut CItem, usize, i64, *mut usize) -> c_int,
+    pub wakeup_new: extern "C" fn(*mut *mut WakeupHandle) -> c_int,
+    pub wakeup_fd: extern "C" fn(*const WakeupHandle, *mut c_int) -> c_int,
+    pub wakeup_arm: extern "C" fn(*const WakeupHandle, *mut CItem, usize, *mut usize) -> c_int,
+    pub wakeup_free: extern "C" fn(*mut WakeupHandle) -> c_int,
+    pub members_new: extern "C" fn(*const *const AddressHandle, usize, *mut *mut MembersHandle) -> c_int,
+    pub members_free: extern "C" fn(*mut MembersHandle) -> c_int,
+    pub send_many:
+        extern "C" fn(*mut PortHandle, *mut MembersHandle, u64, *const c_void, usize, i64, *mut c_int) -> c_int,
+    pub port_transfer: extern "C" fn(*mut PortHandle, u32, i64) -> c_int,
+    pub port_adopt: extern "C" fn(u32, *const c_char, i64, *mut *mut PortHandle) -> c_int,
 }
 
 static OWN: Table = Table {
@@ -138,6 +162,16 @@ static OWN: Table = Table {
     view_data: memory::view_data,
     view_drop: memory::view_drop,
     am: &am::functions::OWN,
+    select_items: waits::select_items,
+    wakeup_new: waits::wakeup_new,
+    wakeup_fd: waits::wakeup_fd,
+    wakeup_arm: waits::wakeup_arm,
+    wakeup_free: waits::wakeup_free,
+    members_new: groups::members_new,
+    members_free: groups::members_free,
+    send_many: groups::send_many,
+    port_transfer: groups::port_transfer,
+    port_adopt: groups::port_adopt,
 };
 
 static IN_USE: AtomicPtr<Table> = AtomicPtr::new(std::ptr::null_mut());

@@ -18,6 +18,7 @@
 use crate::doorbell::{self, AWAKE};
 use crate::error::HalError;
 use crate::os::bell::{self, Bell};
+use crate::os::watched::Watched;
 use crate::os::{futex, memfd};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -89,6 +90,11 @@ impl Board {
         self.slots
     }
 
+    /// A fork of this process shall not inherit the board: it is no rank.
+    pub fn leave_out_of_forks(&self) -> Result<(), HalError> {
+        self.map.leave_out_of_forks()
+    }
+
     /// The slot of the local rank `slot`.
     ///
     /// # Panics
@@ -119,14 +125,21 @@ impl Slot<'_> {
     /// system call when the owner is awake. `bell` is the owner's, for owners that sleep in poll.
     #[inline]
     pub fn ring(&self, bell: Option<BorrowedFd<'_>>) -> bool {
-        doorbell::sleeps(self.doorbell()) && self.wake(bell)
+        self.ring_or(bell, || {})
+    }
+
+    /// As [`Slot::ring`]; `otherwise` wakes an owner that sleeps in poll when the caller has no bell of it.
+    #[inline(always)]
+    pub fn ring_or(&self, bell: Option<BorrowedFd<'_>>, otherwise: impl FnOnce()) -> bool {
+        doorbell::sleeps(self.doorbell()) && self.wake(bell, otherwise)
     }
 
     #[cold]
-    fn wake(&self, bell: Option<BorrowedFd<'_>>) -> bool {
-        match doorbell::claim(self.doorbell()) {
-            AWAKE => return false,
-            IN_POLL => bell.into_iter().for_each(bell::ring),
+    fn wake(&self, bell: Option<BorrowedFd<'_>>, otherwise: impl FnOnce()) -> bool {
+        match (doorbell::claim(self.doorbell()), bell) {
+            (AWAKE, _) => return false,
+            (IN_POLL, Some(bell)) => bell::ring(bell),
+            (IN_POLL, None) => otherwise(),
             // Any other value was written by a broken job-mate; a futex wake for nobody does no harm.
             _ => {
                 let _ = futex::wake(self.doorbell(), 1);
@@ -179,31 +192,38 @@ impl Slot<'_> {
         })
     }
 
-    /// Sleeps until rung or one of `fds` is readable, after `prepare_sleep(Sleep::Poll)`. Awake again on return. Which
-    /// descriptor it was is not told: the caller polls its devices anyway.
+    /// Sleeps until rung, or one of `fds` is readable, or one of those that a user watches is ready, after
+    /// `prepare_sleep(Sleep::Poll)`. Awake again on return. Which of `fds` it was is not told: the caller polls its devices
+    /// anyway.
     ///
     /// # Blocks
     /// At most for `timeout` and at most for [`WATCHDOG`].
     pub fn sleep_in_poll(
         &self,
-        bell: &Bell,
+        bell: Option<&Bell>,
         fds: &[BorrowedFd<'_>],
+        watched: &mut Watched<'_>,
         timeout: Option<Duration>,
     ) -> Result<Woken, HalError> {
-        let watchdog = if bell.is_mute() { WATCHDOG_MUTE } else { WATCHDOG };
+        let watchdog = if bell.is_some_and(Bell::is_mute) { WATCHDOG_MUTE } else { WATCHDOG };
         let limit = timeout.map_or(watchdog, |t| t.min(watchdog));
         let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
-        let bell_fd = Some(bell.as_fd()).filter(|_| !bell.is_mute());
-        let watched = bell_fd.iter().chain(fds);
-        let mut all: Vec<PollFd<'_>> = watched.map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+        let bell_fd = bell.filter(|bell| !bell.is_mute()).map(AsFd::as_fd);
+        let ours = bell_fd.iter().chain(fds).map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN));
+        let mut all: Vec<PollFd<'_>> = ours.chain(watched.fds().iter().cloned()).collect();
         let ready = rustix::event::poll(&mut all, Some(&limit));
         self.cancel();
-        if bell_fd.is_some() && !all[0].revents().is_empty() {
+        watched.take_results(&all[all.len() - watched.len()..]);
+        if let (Some(bell), Some(_)) = (bell, bell_fd)
+            && !all[0].revents().is_empty()
+        {
             bell.drain();
         }
         match ready {
             // Of a mute bell nobody knows whether it would have rung.
-            Ok(0) if bell.is_mute() && timeout.is_none_or(|timeout| timeout > watchdog) => Ok(Woken::Watchdog),
+            Ok(0) if bell.is_some_and(Bell::is_mute) && timeout.is_none_or(|timeout| timeout > watchdog) => {
+                Ok(Woken::Watchdog)
+            }
             Ok(0) => Ok(over(timeout)),
             Ok(_) => Ok(Woken::Rung),
             Err(rustix::io::Errno::INTR) => Ok(Woken::Signal),

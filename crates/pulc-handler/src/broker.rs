@@ -3,6 +3,7 @@
 
 use pulc_base::Rank;
 use pulc_base::boot::{self, MESSAGE_MAX, PASS_FDS_MAX, ToKeeper, ToRank};
+use pulc_hal::device::shm::Courier;
 use pulc_hal::os::fdpass::Seqpacket;
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -71,6 +72,11 @@ impl Broker {
         self.flush();
     }
 
+    /// For words that must go now, from wherever a frame is sent.
+    pub fn messenger(&self, local: &[Rank]) -> Result<Messenger, std::io::Error> {
+        Ok(Messenger { keeper: self.keeper.share()?, local: local.to_vec() })
+    }
+
     pub fn abort(&mut self, code: u8, text: &str) {
         let mut end = text.len().min(MESSAGE_MAX / 2);
         while !text.is_char_boundary(end) {
@@ -106,6 +112,22 @@ impl Broker {
             }
             Ok(None) | Err(_) => Heard::Closed,
         }
+    }
+}
+
+/// Wakes a job-mate that sleeps in poll by an empty word through the keeper.
+#[derive(Debug)]
+pub(crate) struct Messenger {
+    keeper: Seqpacket,
+    /// By slot.
+    local: Vec<Rank>,
+}
+
+impl Courier for Messenger {
+    fn wake(&self, slot: u32) {
+        let Some(to) = self.local.get(slot as usize) else { return };
+        // A keeper that takes nothing now leaves the sleeper to its watchdog.
+        let _ = self.keeper.send(&boot::encode(&ToKeeper::Pass { to: *to, what: Vec::new() }), &[]);
     }
 }
 

@@ -11,6 +11,7 @@ use crate::outbox::Outbox;
 use crate::params::Limits;
 use crate::peers::{PeerState, Route};
 use crate::referring::Tokens;
+use crate::sleepers::Sleepers;
 use crate::switch::{Hand, Handlers, ReceiveHandler};
 use crate::wire::{FRONT_MAX, HEAD_BYTES, Head};
 use pulc_base::boot::Boot;
@@ -20,7 +21,7 @@ use pulc_base::{NodeIndex, Proto, Rank};
 use pulc_hal::board::Board;
 use pulc_hal::calibration;
 use pulc_hal::device::shm::cell::{self, CELL_WORDS, Words};
-use pulc_hal::device::shm::{CELL_PAYLOAD, Shm, ShmConfig};
+use pulc_hal::device::shm::{CELL_PAYLOAD, Courier, Shm, ShmConfig};
 use pulc_hal::device::{Device, Peer, SendError};
 use pulc_hal::error::HalError;
 use pulc_hal::os::bell::Bell;
@@ -63,6 +64,7 @@ pub struct Engine {
     pub(crate) board: Arc<Board>,
     pub(crate) my_slot: u32,
     pub(crate) bell: Option<Arc<Bell>>,
+    pub(crate) sleepers: Sleepers,
     pub(crate) broker: Option<Broker>,
     pub(crate) boot: Arc<Boot>,
     pub(crate) node: NodeIndex,
@@ -99,8 +101,13 @@ impl Engine {
         calibration::load();
         let limits = Limits::read(boot.tasks.len());
         let board = Arc::new(board);
+        board.leave_out_of_forks()?;
         let bell = if rails.is_empty() { None } else { Some(Arc::new(Bell::new()?)) };
-        let config = ShmConfig { bell: bell.clone(), ..ShmConfig::read() };
+        let broker = keeper.map(Broker::new);
+        let messenger = broker.as_ref().map(|broker| broker.messenger(&local)).transpose();
+        let messenger = messenger.map_err(|source| Error::System { doing: "copy a descriptor", source })?;
+        let courier = messenger.map(|messenger| Arc::new(messenger) as Arc<dyn Courier>);
+        let config = ShmConfig { bell: bell.clone(), courier, ..ShmConfig::read() };
         let device = Shm::new(config, Arc::clone(&board), my_slot)?;
         let device_limits = device.limits();
         let mut peers: Vec<PeerState> =
@@ -136,7 +143,8 @@ impl Engine {
             board,
             my_slot,
             bell,
-            broker: keeper.map(Broker::new),
+            sleepers: Sleepers::default(),
+            broker,
             boot: Arc::new(boot),
             node,
             own_tally: Tally::default(),
@@ -207,6 +215,10 @@ impl Engine {
     #[inline]
     pub fn release(&mut self, src: Rank, cost: u64) {
         self.floor.release(src, cost);
+        // Its sender may wait for this word, and this thread may not come back soon.
+        if !self.floor.outbox.is_empty() && self.sleepers.any() {
+            self.wake_sleepers();
+        }
     }
 
     /// What each device has moved.
@@ -259,7 +271,10 @@ impl Engine {
 
     /// Whether everything sent to other nodes has been acknowledged.
     pub(crate) fn all_acknowledged(&self) -> bool {
-        self.net.as_ref().is_none_or(Net::all_acknowledged) && !self.has_posts() && self.errands.is_idle()
+        self.net.as_ref().is_none_or(Net::all_acknowledged)
+            && !self.has_posts()
+            && self.errands.is_idle()
+            && self.floor.handlers.all_settled()
     }
 }
 

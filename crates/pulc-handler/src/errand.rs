@@ -86,6 +86,7 @@ impl Engine {
 
 impl<'a> Sending<'a> {
     /// A message that is counted against its receiver's credit, to be stepped by its owner.
+    #[inline]
     pub fn counted(dst: Rank, proto: Proto, header: &'a [u8], body: &'a [u8]) -> Sending<'a> {
         Sending::new(dst, proto, 0, header, body)
     }

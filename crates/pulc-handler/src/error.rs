@@ -62,6 +62,9 @@ pub enum SendFault {
     SelfFull { kept: u64, max: u64 },
     #[error("not taken in time")]
     Timeout,
+    /// By the caller itself; nothing of the message arrives.
+    #[error("called off")]
+    CalledOff,
     /// Something below failed while the channel was made; `Engine::last_failure` has the text.
     #[error("no channel to rank {0}")]
     NoChannel(Rank),

@@ -16,6 +16,8 @@ pub struct Outbox {
     waiting: VecDeque<Rank>,
     /// Messages of any length under way.
     pub(crate) parcels: VecDeque<Box<Parcel>>,
+    /// Kept messages that were passed on: whose they were and what they cost.
+    releases: Vec<(Rank, u64)>,
     /// Answers that may wait for one peer; zero: as many as come.
     answers_max: usize,
     /// Peers for which more came.
@@ -59,6 +61,15 @@ impl Outbox {
         self.parcels.push_back(parcel);
     }
 
+    /// Gives back the room of a kept message, for handlers that pass it on.
+    pub fn release(&mut self, src: Rank, cost: u64) {
+        self.releases.push((src, cost));
+    }
+
+    pub(crate) fn take_releases(&mut self) -> Vec<(Rank, u64)> {
+        std::mem::take(&mut self.releases)
+    }
+
     /// Lets a held message come.
     pub fn grant(&mut self, id: TransferId) {
         self.push(id.src, Post::Grant { id: id.id });
@@ -81,7 +92,7 @@ impl Outbox {
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.parcels.is_empty()
+        self.waiting.is_empty() && self.parcels.is_empty() && self.releases.is_empty()
     }
 
     /// Destinations that something waits for.

@@ -61,6 +61,7 @@ impl Engine {
     pub(crate) fn push_net(&mut self) {
         if let Some(net) = &mut self.net {
             net.push();
+            self.alarm();
         }
     }
 

@@ -2,17 +2,21 @@
 //! held and lets go as soon as another thread wants it; one thread at a time sleeps on the doorbell, the others wait for it.
 //! Called by the interfaces. Must never hold the lock across user code or while sleeping.
 
+mod beside;
+mod sends;
 mod sharing;
 mod shortly;
+mod wakeup;
 
+use self::sharing::Waiting;
 use crate::attach;
-use crate::engine::{Engine, Outcome};
+use crate::engine::Engine;
 use crate::error::{Error, SendFault};
 use crate::memory;
 use crate::sending::Sending;
 use crate::switch::Hand;
 use crate::wait::{Crowd, Ladder, Step};
-use crate::wire::FREE;
+pub use beside::Beside;
 use pulc_base::boot::Boot;
 use pulc_base::clock::{self, Nanos};
 use pulc_base::{NodeIndex, PROTOCOL_VERSION, Proto, Rank};
@@ -23,7 +27,8 @@ use pulc_hal::os::registry::{self, Announced};
 use pulc_hal::os::{cpu, life};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+pub use wakeup::{Armed, Wakeup};
 
 /// Polls with frames between two looks at the clock: a deadline counts also for whoever is flooded with what he does not want.
 const BUSY_POLLS_PER_LOOK: u32 = 64;
@@ -41,9 +46,10 @@ pub struct Process {
     news_came: Condvar,
     board: Arc<Board>,
     my_slot: u32,
-    bell: Option<Arc<Bell>>,
-    /// The end of our own bell that others ring.
-    bell_ring: Option<OwnedFd>,
+    /// Made at the latest when somebody first waits for descriptors as well.
+    bell: OnceLock<Arc<Bell>>,
+    /// Every sleep is one in poll: the network concerns this process.
+    sleeps_in_poll: bool,
     /// Copies of the descriptors that a sleeper watches.
     wait_fds: Vec<OwnedFd>,
     pid: u32,
@@ -71,6 +77,8 @@ pub enum Waited<R> {
     Timeout,
 }
 
+/// The process that attaches, for the words of its forks.
+static PARENT: AtomicU32 = AtomicU32::new(0);
 static PROCESS: Mutex<Option<&'static Process>> = Mutex::new(None);
 
 impl Process {
@@ -79,11 +87,17 @@ impl Process {
     /// # Errors
     /// When the job cannot be joined, or in a fork of an attached process.
     pub fn attach() -> Result<&'static Process, Error> {
+        // Before any lock: in a fork's child a thread that is not there may hold it.
+        life::watch_forks();
+        if life::is_fork_child() {
+            let parent = PARENT.load(Ordering::Relaxed);
+            return Err(Error::Forked { parent, child: std::process::id() });
+        }
         let mut known = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(process) = *known {
-            process.check_fork()?;
             return Ok(process);
         }
+        PARENT.store(std::process::id(), Ordering::Relaxed);
         announce()?;
         let process = Box::leak(Box::new(Process::new()?));
         *known = Some(process);
@@ -91,13 +105,11 @@ impl Process {
     }
 
     fn new() -> Result<Process, Error> {
-        life::watch_forks();
         memory::adopt();
         let engine = Engine::new(attach::join()?)?;
         let wait_fds: Result<Vec<OwnedFd>, std::io::Error> =
             engine.wait_fds().into_iter().map(|fd| fd.try_clone_to_owned()).collect();
         let wait_fds = wait_fds.map_err(|source| Error::System { doing: "copy a descriptor", source })?;
-        let bell_ring = engine.bell.as_ref().map(|bell| bell.share()).transpose()?;
         life::at_exit(last_words);
         Ok(Process {
             wanted: AtomicU32::new(0),
@@ -105,8 +117,8 @@ impl Process {
             news_came: Condvar::new(),
             board: Arc::clone(&engine.board),
             my_slot: engine.my_slot,
-            bell: engine.bell.clone(),
-            bell_ring,
+            sleeps_in_poll: engine.bell.is_some(),
+            bell: engine.bell.clone().map_or_else(OnceLock::new, OnceLock::from),
             wait_fds,
             pid: std::process::id(),
             rank: engine.rank(),
@@ -148,8 +160,12 @@ impl Process {
         }
     }
 
+    /// # Panics
+    /// In a fork's child, where the thread that holds the lock does not exist: every call asks [`Process::check_fork`] first,
+    /// but a program may fork in the middle of one, in a handler.
     #[cold]
     fn lock_slowly(&self) -> Guard<'_> {
+        assert!(!life::is_fork_child(), "a fork's child of process {} went on in a handler of its parent", self.pid);
         self.wanted.fetch_add(1, Ordering::Relaxed);
         let guard = self.shared.lock();
         self.wanted.fetch_sub(1, Ordering::Relaxed);
@@ -169,65 +185,7 @@ impl Process {
         body: &[u8],
         deadline: Option<Nanos>,
     ) -> Result<(), SendFault> {
-        let mut guard = self.lock();
-        if body.len() <= guard.engine.whole_max()
-            && guard.engine.try_whole(dst, proto, 0, header, body)? == Outcome::Sent
-        {
-            if dst == self.rank {
-                self.tell_others(&guard);
-            }
-            return Ok(());
-        }
-        self.send_slowly(guard, Sending::new(dst, proto, 0, header, body), deadline)
-    }
-
-    #[inline(never)]
-    fn send_slowly(
-        &self,
-        guard: Guard<'_>,
-        mut sending: Sending<'_>,
-        deadline: Option<Nanos>,
-    ) -> Result<(), SendFault> {
-        let dst = sending.dst();
-        let hand = &mut Hand::empty();
-        let (mut waited, mut guard) = self.wait(guard, hand, deadline, Watch::Always, |engine, _| sending.step(engine));
-        if let Waited::Timeout = waited {
-            if sending.withdraw(&mut guard.engine) {
-                guard.engine.progress(hand);
-                return Err(SendFault::Timeout);
-            }
-            (waited, guard) = self.wait(guard, hand, None, Watch::Always, |engine, _| sending.step(engine));
-        }
-        if dst == self.rank {
-            self.tell_others(&guard);
-        }
-        match waited {
-            Waited::Ready(result) => result,
-            Waited::Timeout => Err(SendFault::Timeout),
-        }
-    }
-
-    /// Sends one message outside all credit if there is room now; returns whether it was sent. A message in parts waits for
-    /// room once its first part has left.
-    pub fn send_or_drop(&self, dst: Rank, proto: Proto, header: &[u8], body: &[u8]) -> Result<bool, SendFault> {
-        let guard = self.lock();
-        let mut sending = Sending::new(dst, proto, FREE, header, body);
-        let mut tries = 0;
-        let (waited, guard) = self.wait(guard, &mut Hand::empty(), None, Watch::Always, |engine, _| {
-            tries += 1;
-            match sending.step(engine) {
-                Some(result) => Some(result.map(|()| true)),
-                None if sending.untouched() && tries > 1 => Some(Ok(false)),
-                None => None,
-            }
-        });
-        if dst == self.rank {
-            self.tell_others(&guard);
-        }
-        match waited {
-            Waited::Ready(result) => result,
-            Waited::Timeout => Ok(false),
-        }
+        self.send_unless(self.lock(), Sending::counted(dst, proto, header, body), deadline, || false)
     }
 
     /// Makes progress until `ready` has a result or the deadline is over. `ready` is asked at least whenever something may
@@ -317,7 +275,8 @@ impl Process {
                     if hand.want().is_some() {
                         post(&mut shared.engine, hand);
                     }
-                    let (locked, result) = self.sleep(guard, hand, deadline, watch, &mut ladder, &mut ready);
+                    let waiting = Waiting { hand, deadline, watch, ladder: &mut ladder, watched: None };
+                    let (locked, result) = self.sleep(guard, waiting, &mut ready);
                     guard = locked;
                     if let Some(result) = result {
                         self.leave(&guard);
@@ -383,10 +342,11 @@ fn announce() -> Result<(), Error> {
 
 /// At the end of the process.
 fn last_words() {
+    if life::is_fork_child() {
+        return;
+    }
     let known = PROCESS.try_lock().ok().and_then(|known| *known);
-    if let Some(process) = known
-        && process.check_fork().is_ok()
-    {
+    if let Some(process) = known {
         process.linger();
     }
 }

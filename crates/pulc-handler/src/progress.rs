@@ -63,6 +63,7 @@ impl Engine {
                 net.cool();
             }
             frames += net.progress(&mut self.floor, hand);
+            self.alarm();
         }
         if !self.floor.outbox.is_empty() {
             frames += self.push_outbox();
@@ -90,6 +91,9 @@ impl Engine {
     /// Returns how many parcels have left: their senders may wait for that.
     #[cold]
     fn push_outbox(&mut self) -> usize {
+        for (src, cost) in self.floor.outbox.take_releases() {
+            self.floor.release(src, cost);
+        }
         for _ in 0..self.floor.outbox.destinations() {
             let Some((dst, mut queue)) = self.floor.outbox.take_first() else { break };
             while let Some(post) = queue.front() {
@@ -105,11 +109,15 @@ impl Engine {
             self.floor.broken.push((dst, End::BrokenRules("it takes no answers and asks for more")));
         }
         let mut left = 0;
+        // Ranks to which a parcel in order has found no room.
+        let mut held_up: Vec<Rank> = Vec::new();
         for _ in 0..self.floor.outbox.parcels.len() {
             let Some(mut parcel) = self.floor.outbox.parcels.pop_front() else { break };
-            if parcel.step(self) {
+            let lane = parcel.lane();
+            if !lane.is_some_and(|dst| held_up.contains(&dst)) && parcel.step(self) {
                 left += 1;
             } else {
+                held_up.extend(lane);
                 self.floor.outbox.parcels.push_back(parcel);
             }
         }
@@ -179,6 +187,10 @@ impl Engine {
     }
 
     fn accept(&mut self, from: Rank, what: &[u8], fds: Vec<OwnedFd>) {
+        // Only to wake this process.
+        if what.is_empty() {
+            return;
+        }
         let Some(slot) = self.shm.local.iter().position(|rank| *rank == from) else { return };
         // Whoever has broken the rules or has ended does not come back by offering a new channel.
         if self.floor.peers.get(from.0 as usize).is_none_or(|peer| peer.end().is_some() || peer.ending.is_some()) {

@@ -64,8 +64,16 @@ enum State {
 }
 
 impl<'a> Sending<'a> {
+    #[inline]
     pub(crate) fn new(dst: Rank, proto: Proto, flags: u8, header: &'a [u8], body: &'a [u8]) -> Sending<'a> {
         Sending { dst, proto, flags, header, body, state: State::Begin, asks: false }
+    }
+
+    /// Tries to send it as one frame, the way of most messages; `None` when it is too long for that.
+    #[inline]
+    pub(crate) fn try_whole(&self, engine: &mut Engine) -> Option<Result<Outcome, SendFault>> {
+        (!self.asks && self.body.len() <= engine.whole_max())
+            .then(|| engine.try_whole(self.dst, self.proto, self.flags, self.header, self.body))
     }
 
     /// A message outside all credit, for protocols that count their own. It leaves at once unless it is longer than
@@ -91,6 +99,7 @@ impl<'a> Sending<'a> {
         self
     }
 
+    #[inline]
     pub fn dst(&self) -> Rank {
         self.dst
     }

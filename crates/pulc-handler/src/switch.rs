@@ -73,6 +73,11 @@ pub trait ReceiveHandler: Any + Send {
     /// Nothing more will come from this rank.
     fn peer_gone(&mut self, rank: Rank, end: End, here: &mut Here<'_, '_>);
 
+    /// Whether this process may end without harm to what others were promised.
+    fn is_settled(&self) -> bool {
+        true
+    }
+
     /// For the interface that owns the handler.
     fn as_any_mut(&mut self) -> &mut dyn Any;
 }
@@ -279,6 +284,10 @@ impl Handlers {
     #[inline]
     pub(crate) fn of(&mut self, proto: u8) -> Option<&mut dyn ReceiveHandler> {
         self.table.get_mut(usize::from(proto))?.as_deref_mut()
+    }
+
+    pub(crate) fn all_settled(&self) -> bool {
+        self.table.iter().flatten().all(|handler| handler.is_settled())
     }
 
     pub(crate) fn each(&mut self) -> impl Iterator<Item = &mut (dyn ReceiveHandler + 'static)> {

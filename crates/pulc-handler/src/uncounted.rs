@@ -47,11 +47,40 @@ pub struct Parcel {
     body: Arc<dyn AsRef<[u8]> + Send + Sync>,
     progress: Option<Progress>,
     told: Option<Arc<dyn Sent>>,
+    /// It must not overtake an earlier one of its kind to the same rank.
+    in_order: bool,
+    /// It counts against its receiver's credit.
+    counted: bool,
 }
 
 impl Parcel {
     pub fn new(dst: Rank, proto: Proto, header: &[u8], body: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Parcel {
-        Parcel { dst, proto, before: None, header: header.to_vec(), body, progress: None, told: None }
+        Parcel {
+            dst,
+            proto,
+            before: None,
+            header: header.to_vec(),
+            body,
+            progress: None,
+            told: None,
+            in_order: false,
+            counted: false,
+        }
+    }
+
+    /// Behind every earlier parcel in order to the same rank. To be posted by [`crate::Outbox::send`].
+    pub fn in_order(self) -> Parcel {
+        Parcel { in_order: true, ..self }
+    }
+
+    /// Counted against its receiver's credit, as a blocking send is.
+    pub fn counted(self) -> Parcel {
+        Parcel { counted: true, ..self }
+    }
+
+    /// Where parcels in order may be held up.
+    pub(crate) fn lane(&self) -> Option<Rank> {
+        self.in_order.then_some(self.dst)
     }
 
     /// With a message of one frame that arrives before it.
@@ -74,7 +103,8 @@ impl Parcel {
                 Err(_) => {}
             }
         }
-        let mut sending = Sending::uncounted(self.dst, self.proto, &self.header, (*self.body).as_ref());
+        let make = if self.counted { Sending::counted } else { Sending::uncounted };
+        let mut sending = make(self.dst, self.proto, &self.header, (*self.body).as_ref());
         if let Some(progress) = self.progress {
             sending = sending.resume(progress);
         }

@@ -43,12 +43,21 @@ pub enum Error {
     PeerGone { rank: Rank, how: String },
     #[error("nothing came in time")]
     Timeout,
+    /// Which members, and why, is told by the members.
+    #[error("{failed} of {of} members did not get the message, first {first}")]
+    SomeFailed { failed: usize, of: usize, first: String },
+    #[error("a set of members needs at least one")]
+    NoMembers,
+    #[error("rank {rank} does not take port {name:?}: it has it already, or too many offers that wait there")]
+    NotTaken { rank: Rank, name: String },
     #[error("out of memory: {0}")]
     NoMemory(String),
     #[error("out of descriptors: {0}")]
     NoDescriptors(String),
-    #[error("select needs at least one port, all of one process")]
+    #[error("a wait needs at least one thing to wait for; a wake-up is armed for ports, channels and bundles only")]
     BadSelect,
+    #[error("{fd} is no open descriptor: take it out of the items before closing it")]
+    BadDescriptor { fd: i32 },
     #[error(
         "rank {rank} has opened no endpoint {name:?} within {waited:?}: check the name, or raise PULC_AM_LOOKUP_MS"
     )]
@@ -72,6 +81,9 @@ impl From<pulc_handler::Error> for Error {
             pulc_handler::Error::Forked { parent, child } => Error::Forked { parent, child },
             pulc_handler::Error::Hal(error) => of_hal(&error),
             pulc_handler::Error::ForkedMemory => Error::NoMemory(error.to_string()),
+            pulc_handler::Error::System { ref source, .. } if is_out_of_descriptors(source) => {
+                Error::NoDescriptors(format!("{error}; raise the limit (`ulimit -n`)"))
+            }
             other => Error::Attach(other.to_string()),
         }
     }
@@ -104,11 +116,21 @@ pub(crate) fn of_send(process: &Process, fault: SendFault) -> Error {
     }
 }
 
+/// EMFILE and ENFILE have no kind of their own.
+fn is_out_of_descriptors(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(24 | 23))
+}
+
+impl From<HalError> for Error {
+    fn from(error: HalError) -> Error {
+        of_hal(&error)
+    }
+}
+
 fn of_hal(error: &HalError) -> Error {
     let text = error.to_string();
     match error {
-        // EMFILE and ENFILE have no kind of their own.
-        HalError::System { source, .. } if matches!(source.raw_os_error(), Some(24 | 23)) => {
+        HalError::System { source, .. } if is_out_of_descriptors(source) => {
             Error::NoDescriptors(format!("{text}; raise the limit (`ulimit -n`)"))
         }
         HalError::System { source, .. } if source.kind() == ErrorKind::OutOfMemory => Error::NoMemory(text),

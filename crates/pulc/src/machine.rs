@@ -77,6 +77,7 @@ impl Pulc {
         table.budget = limits.unexpected_max_bytes;
         table.backlog_max = params::DATAGRAM_BACKLOG_BYTES.read().value;
         table.ports_max = params::PORTS_MAX.read().value as usize;
+        table.lookups_per_rank = params::LOOKUPS_PER_RANK.read().value as usize;
         guard.engine.register(Proto::PORT, Box::new(table))?;
         guard.engine.register(Proto::RAWDATA, Box::new(RawTable::new(process.boot().tasks.len())))?;
         drop(guard);

@@ -13,6 +13,14 @@ pub static PORT_LOOKUP_MS: Param = Param {
 pub static PORTS_MAX: Param =
     Param { name: "ports_max", default: 4096, min: 1, max: 65_535, text: "ports one process may have open" };
 
+pub static LOOKUPS_PER_RANK: Param = Param {
+    name: "lookups_per_rank",
+    default: 256,
+    min: 1,
+    max: 65_536,
+    text: "questions of one rank for ports or endpoints that are not open yet; older ones are forgotten, or refused",
+};
+
 pub static DATAGRAM_MAX_BYTES: Param = Param {
     name: "datagram_max_bytes",
     default: 32 << 10,
@@ -57,6 +65,7 @@ pub static AM_CREDITS_MAX: Param = Param {
 pub static PARAMS: &[&Param] = &[
     &PORT_LOOKUP_MS,
     &PORTS_MAX,
+    &LOOKUPS_PER_RANK,
     &DATAGRAM_MAX_BYTES,
     &DATAGRAM_BACKLOG_BYTES,
     &RAW_POSTS_MAX,

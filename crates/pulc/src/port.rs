@@ -1,13 +1,14 @@
 //! Ports: named places that messages are sent to and received from.
 
+use crate::finding::Finding;
 use crate::header::{Header, Kind};
 use crate::receive::{self, Into, Patience};
-use crate::table::{NAME_MAX, NotOpened, PortTable};
+use crate::table::{NAME_MAX, PortTable, Whereabouts};
 use crate::{Address, Error, From, Match, Pulc, error};
 use pulc_base::clock::{self, Nanos};
 use pulc_base::{Proto, Rank};
 use pulc_handler::matching::Pattern;
-use pulc_handler::{Hand, Waited, Watch};
+use pulc_handler::{Guard, Hand, SendFault, Sending, Waited, Watch};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -22,12 +23,14 @@ pub enum Mode {
 
 /// An open port. Closed when dropped. May be shared between threads.
 pub struct Port {
-    pulc: Pulc,
+    pub(crate) pulc: Pulc,
     number: u32,
     name: String,
     mode: Mode,
     /// Datagrams sent from here that found no room on the way.
     dropped_sends: AtomicU64,
+    /// It is another process's now.
+    has_moved: bool,
 }
 
 /// What arrived.
@@ -46,15 +49,22 @@ impl Port {
         let mut guard = pulc.process.lock();
         let (table, outbox) = guard.engine.handler_and_outbox::<PortTable>(Proto::PORT).expect("registered by attach");
         let limit = table.ports_max;
-        let number = table.open(name, outbox).map_err(|why| match why {
-            NotOpened::NameTaken => Error::NameTaken { name: name.to_owned() },
-            NotOpened::TooMany => Error::TooManyPorts { limit },
-        })?;
+        let number = table.open(name, outbox).map_err(|why| why.into_error(name, limit))?;
         // Those who wait for this name are told at once.
         pulc.process.poll(&mut guard, &mut Hand::empty());
         drop(guard);
+        Ok(Port::made(pulc, number, name, mode))
+    }
+
+    /// The handle of a port that is there.
+    pub(crate) fn made(pulc: &Pulc, number: u32, name: &str, mode: Mode) -> Port {
         let dropped_sends = AtomicU64::new(0);
-        Ok(Port { pulc: pulc.clone(), number, name: name.to_owned(), mode, dropped_sends })
+        Port { pulc: pulc.clone(), number, name: name.to_owned(), mode, dropped_sends, has_moved: false }
+    }
+
+    /// It is not this process's any more.
+    pub(crate) fn let_go(mut self) {
+        self.has_moved = true;
     }
 
     pub fn name(&self) -> &str {
@@ -63,6 +73,10 @@ impl Port {
 
     pub fn mode(&self) -> Mode {
         self.mode
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.number
     }
 
     /// Sends one message. The bytes are free to reuse on return.
@@ -87,77 +101,98 @@ impl Port {
     fn send_until(&self, to: &Address, tag: u64, bytes: &[u8], deadline: Option<Nanos>) -> Result<(), Error> {
         let process = self.pulc.process;
         process.check_fork()?;
-        let port = match to.number(self.pulc.epoch.load(Ordering::Relaxed)) {
-            Some(number) => number,
-            None => self.find(to, deadline)?,
-        };
         if self.mode == Mode::Datagram {
-            return self.send_datagram(to, port, tag, bytes);
+            return self.send_datagram(to, tag, bytes, deadline);
         }
+        let guard = process.lock();
+        // With the engine locked, so that nothing is sent to a place after it has been said that nothing more will.
+        let epoch = self.pulc.epoch.load(Ordering::Relaxed);
+        let Some(port) = to.number(epoch) else { return self.send_to_place(guard, to, tag, bytes, deadline) };
         let header = Header { port, kind: Kind::Data, tag }.encode();
-        process.send(to.rank(), Proto::PORT, &header, bytes, deadline).map_err(|fault| error::of_send(process, fault))
+        let sending = Sending::counted(to.rank(), Proto::PORT, &header, bytes);
+        match process.send_unless(guard, sending, deadline, || self.pulc.epoch.load(Ordering::Relaxed) != epoch) {
+            Ok(()) => Ok(()),
+            Err(SendFault::CalledOff) => self.send_to_place(process.lock(), to, tag, bytes, deadline),
+            Err(fault) => Err(error::of_send(process, fault)),
+        }
     }
 
-    fn send_datagram(&self, to: &Address, port: u32, tag: u64, bytes: &[u8]) -> Result<(), Error> {
+    /// Finds the port first, as often as it moves meanwhile.
+    #[cold]
+    fn send_to_place(
+        &self,
+        mut guard: Guard<'_>,
+        to: &Address,
+        tag: u64,
+        bytes: &[u8],
+        deadline: Option<Nanos>,
+    ) -> Result<(), Error> {
+        let process = self.pulc.process;
+        loop {
+            let (place, locked) = self.find(guard, to, deadline)?;
+            let epoch = self.pulc.epoch.load(Ordering::Relaxed);
+            let header = Header { port: place.number, kind: Kind::Data, tag }.encode();
+            let sending = Sending::counted(place.rank, Proto::PORT, &header, bytes);
+            match process.send_unless(locked, sending, deadline, || self.pulc.epoch.load(Ordering::Relaxed) != epoch) {
+                Ok(()) => return Ok(()),
+                Err(SendFault::CalledOff) => guard = process.lock(),
+                Err(fault) => return Err(error::of_send(process, fault)),
+            }
+        }
+    }
+
+    fn send_datagram(&self, to: &Address, tag: u64, bytes: &[u8], deadline: Option<Nanos>) -> Result<(), Error> {
         let (len, max) = (bytes.len(), self.pulc.datagram_max);
         if len > max {
             return Err(Error::MessageTooLarge { len, max, parameter: "PULC_DATAGRAM_MAX_BYTES" });
         }
-        let header = Header { port, kind: Kind::Datagram, tag }.encode();
         let process = self.pulc.process;
-        let sent = process.send_or_drop(to.rank(), Proto::PORT, &header, bytes);
+        let (rank, port) = match to.number(self.pulc.epoch.load(Ordering::Relaxed)) {
+            Some(number) => (to.rank(), number),
+            None => {
+                let (place, guard) = self.find(process.lock(), to, deadline)?;
+                drop(guard);
+                (place.rank, place.number)
+            }
+        };
+        let header = Header { port, kind: Kind::Datagram, tag }.encode();
+        let sent = process.send_or_drop(rank, Proto::PORT, &header, bytes);
         if !sent.map_err(|fault| error::of_send(process, fault))? {
             self.dropped_sends.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    /// Finds the number of a port, asking its process if need be.
-    #[cold]
-    fn find(&self, to: &Address, deadline: Option<Nanos>) -> Result<u32, Error> {
+    /// Finds where a port is, asking its process if need be.
+    fn find<'p>(
+        &self,
+        guard: Guard<'p>,
+        to: &Address,
+        deadline: Option<Nanos>,
+    ) -> Result<(Whereabouts, Guard<'p>), Error> {
         let process = self.pulc.process;
-        let dst = to.rank();
-        error::check_rank(process, dst)?;
+        error::check_rank(process, to.rank())?;
         check_name(to.name())?;
-        let mut guard = process.lock();
-        let epoch = self.pulc.epoch.load(Ordering::Relaxed);
-        let table = guard.engine.handler::<PortTable>(Proto::PORT).expect("registered by attach");
-        let key = (dst, to.shared_name().clone());
-        if let Some(number) = table.known.get(&key) {
-            to.remember(*number, epoch);
-            return Ok(*number);
-        }
-        if let Err(fault) = guard.engine.connect(dst) {
-            drop(guard);
-            return Err(error::of_send(process, fault));
-        }
-        let (table, outbox) = guard.engine.handler_and_outbox::<PortTable>(Proto::PORT).expect("registered by attach");
-        let question = table.ask(dst, to.name(), outbox);
+        let mut finding = Finding::default();
         let lookup = clock::now() + self.pulc.lookup;
         let until = deadline.map_or(lookup, |deadline| deadline.min(lookup));
         let (waited, mut guard) =
-            process.wait(guard, &mut Hand::empty(), Some(until), Watch::News, |engine, _| match engine.end_of(dst) {
-                Some(end) => Some(Err(Error::PeerGone { rank: dst, how: end.to_string() })),
-                None => {
-                    let table = engine.handler::<PortTable>(Proto::PORT)?;
-                    table.answer(question).map(Ok)
-                }
-            });
-        let table = guard.engine.handler::<PortTable>(Proto::PORT).expect("registered by attach");
-        table.forget_question(question);
+            process.wait(guard, &mut Hand::empty(), Some(until), Watch::News, |engine, _| finding.step(engine, to));
         match waited {
-            Waited::Ready(result) => {
-                let number = result?;
-                table.known.insert(key, number);
-                to.remember(number, epoch);
-                Ok(number)
+            Waited::Ready(Ok(place)) => Ok((place, guard)),
+            Waited::Ready(Err(not_found)) => {
+                finding.forget(guard.engine.handler::<PortTable>(Proto::PORT).expect("registered by attach"));
+                drop(guard);
+                Err(not_found.into_error(process))
             }
-            Waited::Timeout if until < lookup => Err(Error::Timeout),
-            Waited::Timeout => Err(Error::UnknownPort {
-                rank: dst,
-                name: to.name().to_owned(),
-                waited: self.pulc.lookup.as_duration(),
-            }),
+            Waited::Timeout => {
+                finding.forget(guard.engine.handler::<PortTable>(Proto::PORT).expect("registered by attach"));
+                if until < lookup {
+                    return Err(Error::Timeout);
+                }
+                let (rank, name) = (to.rank(), to.name().to_owned());
+                Err(Error::UnknownPort { rank, name, waited: self.pulc.lookup.as_duration() })
+            }
         }
     }
 
@@ -228,7 +263,7 @@ impl Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        if self.pulc.process.check_fork().is_err() {
+        if self.has_moved || self.pulc.process.check_fork().is_err() {
             return;
         }
         let mut guard = self.pulc.process.lock();
@@ -270,7 +305,7 @@ fn until(timeout: Duration) -> Patience {
     Patience::Until(clock::now() + Nanos::from(timeout))
 }
 
-fn check_name(name: &str) -> Result<(), Error> {
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     if name.is_empty() || name.len() > NAME_MAX {
         return Err(Error::BadName { len: name.len(), max: NAME_MAX });
     }

@@ -18,7 +18,6 @@ use pulc_handler::{Engine, Guard, Hand, MESSAGE_COST, Process, Waited, Want, Wat
 
 const _: () = assert!(HEADER_BYTES <= 32, "the handler takes protocol headers of 32 bytes");
 
-/// Where a message shall go.
 pub(crate) enum Into<'a> {
     Buffer(&'a mut [u8]),
     /// A vector of its length.
@@ -34,7 +33,6 @@ impl Into<'_> {
     }
 }
 
-/// How long to wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patience {
     None,
@@ -42,7 +40,6 @@ pub(crate) enum Patience {
     Endless,
 }
 
-/// What a look at the kept messages found.
 enum Found {
     Done(Envelope),
     /// It is on its way here; wait for the ticket.
@@ -52,7 +49,6 @@ enum Found {
     Nothing,
 }
 
-/// Receives one message. `Ok(None)`: nothing there and no patience.
 #[inline]
 pub(crate) fn receive(
     process: &'static Process,
@@ -135,7 +131,6 @@ fn state(table: &mut PortTable, port: u32) -> &mut PortState {
     table.port(port).expect("a port is closed only when it is dropped, and here it is borrowed")
 }
 
-/// Looks for a kept message and takes it.
 #[inline]
 fn take_kept(
     engine: &mut Engine,
@@ -201,6 +196,8 @@ fn take_found(
             table.budget += asked;
             return Ok(Found::OnItsWay(ticket));
         }
+        // Nobody receives from a port that has moved away.
+        Kept::Last => return Ok(Found::Nothing),
         Kept::Asked { total, transfer, id } => {
             let ticket = table.receives.add(Receive::Coming { src, tag, total, place, done: false });
             table.transfers.redirect(transfer, Goal::Receive(ticket));
@@ -208,12 +205,12 @@ fn take_found(
             return Ok(Found::OnItsWay(ticket));
         }
     };
-    if cost == 0 && asked == 0 {
+    if cost.bytes == 0 && asked == 0 {
         let port = state(table, number);
         port.backlog = port.backlog.saturating_sub(len as u64 + MESSAGE_COST);
     }
     table.budget += asked;
-    engine.release(src, cost);
+    engine.release(cost.payer, cost.bytes);
     Ok(Found::Done(envelope))
 }
 
@@ -229,7 +226,7 @@ fn hand_over(bytes: Vec<u8>, into: &mut Into<'_>, spare: &mut Spare) {
 
 /// Posts a receive for a message of any length, unless nothing could ever satisfy it.
 fn post(engine: &mut Engine, number: u32, pattern: Pattern) -> Result<Ticket, Error> {
-    check_hope(engine, pattern)?;
+    check_hope(engine, number, pattern)?;
     let table = table(engine);
     let ticket = table.receives.add(Receive::Waiting);
     state(table, number).queue.post(pattern, Posted { ticket, capacity: usize::MAX });
@@ -237,7 +234,18 @@ fn post(engine: &mut Engine, number: u32, pattern: Pattern) -> Result<Ticket, Er
 }
 
 /// Whether somebody is left who could send what the pattern accepts.
-fn check_hope(engine: &mut Engine, pattern: Pattern) -> Result<(), Error> {
+fn check_hope(engine: &mut Engine, number: u32, pattern: Pattern) -> Result<(), Error> {
+    let port = state(table(engine), number);
+    // What its old owner still has may be of ranks that have ended.
+    if port.from.is_some() {
+        return Ok(());
+    }
+    if let Some((rank, end)) = port.broken.take() {
+        return Err(Error::PeerGone {
+            rank,
+            how: format!("{end}, before it had handed over all messages of this port"),
+        });
+    }
     if let Some(src) = pattern.src {
         return match engine.end_of(Rank(src)) {
             Some(end) => Err(Error::PeerGone { rank: Rank(src), how: end.to_string() }),
@@ -329,7 +337,7 @@ fn look(
     }
     match (ticket, hand.want()) {
         (Some(ticket), _) => look_at_posted(engine, hand, ticket, vec),
-        (None, Some(want)) => check_hope(engine, want.pattern).err().map(Err),
+        (None, Some(want)) => check_hope(engine, want.lane as u32, want.pattern).err().map(Err),
         (None, None) => {
             let needed = hand.too_long.unwrap_or_default();
             Some(Err(Error::BufferTooSmall { needed, len: hand.buffer().len() }))

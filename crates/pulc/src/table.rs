@@ -2,80 +2,31 @@
 //! switch for every frame of this protocol and by `port` between polls, always with the engine locked; never blocks.
 
 mod arrivals;
+mod ends;
+mod moves;
+mod state;
 
+pub(crate) use moves::{Answer, Whereabouts};
+use moves::{Offer, Stage};
+use state::SMALL_BYTES;
+pub(crate) use state::{Cost, Kept, PortState, Posted};
+
+use crate::Error;
 use crate::header::{Header, Kind};
+use crate::select::Readiness;
 use crate::spare::Spare;
+use crate::table::arrivals::Coming;
 use crate::transfers::{Goal, Transfers};
-use crate::waiting::{Place, Receive, Receives, Ticket};
+use crate::waiting::{Place, Receive, Receives};
 use pulc_base::{Proto, Rank};
-use pulc_handler::matching::Matching;
 use pulc_handler::{Begin, Body, End, Fate, Here, Outbox, ReceiveHandler, TransferId};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Questions of one rank for ports that are not open yet, at most.
-const LOOKUPS_MAX: usize = 256;
 /// Longest port name in bytes.
 pub(crate) const NAME_MAX: usize = 200;
-/// Bytes kept without an allocation.
-const SMALL_BYTES: usize = 40;
-
-/// A receive that waits in a port's queue.
-#[derive(Clone, Copy)]
-pub(crate) struct Posted {
-    pub ticket: Ticket,
-    pub capacity: usize,
-}
-
-/// A message that nobody waited for.
-pub(crate) enum Kept {
-    Small {
-        bytes: [u8; SMALL_BYTES],
-        len: u8,
-        cost: u64,
-    },
-    Whole {
-        bytes: Vec<u8>,
-        cost: u64,
-    },
-    /// Comes in parts; complete when `done`. `asked` bytes count against the budget for messages that were asked for.
-    Coming {
-        bytes: Vec<u8>,
-        total: usize,
-        cost: u64,
-        asked: usize,
-        transfer: u64,
-        done: bool,
-    },
-    /// Its sender waits for a grant.
-    Asked {
-        total: usize,
-        transfer: u64,
-        id: TransferId,
-    },
-}
-
-impl Kept {
-    pub fn len(&self) -> usize {
-        match self {
-            Kept::Small { len, .. } => usize::from(*len),
-            Kept::Whole { bytes, .. } => bytes.len(),
-            Kept::Coming { total, .. } | Kept::Asked { total, .. } => *total,
-        }
-    }
-}
-
-/// One open port.
-pub(crate) struct PortState {
-    pub number: u32,
-    pub name: Arc<str>,
-    pub queue: Matching<Posted, Kept>,
-    /// Bytes of kept datagrams.
-    pub backlog: u64,
-    pub dropped: u64,
-}
 
 #[derive(Default)]
 pub(crate) struct PortTable {
@@ -87,10 +38,14 @@ pub(crate) struct PortTable {
     pub transfers: Transfers,
     lookups: Vec<(Rank, String, u64)>,
     /// Questions that wait for an answer: who was asked, and what he said.
-    questions: HashMap<u64, (Rank, Option<u32>)>,
+    questions: HashMap<u64, (Rank, Option<Whereabouts>)>,
     next_question: u64,
     /// Ports of others, by rank and name.
-    pub known: HashMap<(Rank, Arc<str>), u32>,
+    pub known: HashMap<(Rank, Arc<str>), Whereabouts>,
+    /// Ports that were here and have moved, by name.
+    elsewhere: HashMap<Arc<str>, Whereabouts>,
+    /// Ports that others offer to this process.
+    offers: Vec<Offer>,
     /// Counts up whenever something known may be wrong now.
     pub epoch: Arc<AtomicU32>,
     /// Ranks of the job other than this one that have not ended.
@@ -101,12 +56,23 @@ pub(crate) struct PortTable {
     pub spare: Spare,
     pub backlog_max: u64,
     pub ports_max: usize,
+    /// Questions of one rank for ports that are not open yet.
+    pub lookups_per_rank: usize,
 }
 
 /// Why a port was not opened.
 pub(crate) enum NotOpened {
     NameTaken,
     TooMany,
+}
+
+impl NotOpened {
+    pub fn into_error(self, name: &str, limit: usize) -> Error {
+        match self {
+            NotOpened::NameTaken => Error::NameTaken { name: name.to_owned() },
+            NotOpened::TooMany => Error::TooManyPorts { limit },
+        }
+    }
 }
 
 impl PortTable {
@@ -126,41 +92,35 @@ impl PortTable {
         self.uses[place] = self.uses[place].checked_add(1).unwrap_or(1);
         let number = u32::from(self.uses[place]) << 16 | place as u32;
         let name: Arc<str> = name.into();
-        self.ports[place] =
-            Some(PortState { number, name: Arc::clone(&name), queue: Matching::default(), backlog: 0, dropped: 0 });
+        self.ports[place] = Some(PortState::new(number, Arc::clone(&name)));
         self.names.insert(Arc::clone(&name), number);
+        self.elsewhere.remove(&name);
         let (asked, rest) = std::mem::take(&mut self.lookups).into_iter().partition(|(_, wanted, _)| **wanted == *name);
         self.lookups = rest;
         for (src, _, tag) in asked {
+            if let Some(port) = self.port(number) {
+                port.known_by.insert(src);
+            }
             outbox.post(src, Proto::PORT, &Header { port: number, kind: Kind::Found, tag }.encode(), &[]);
         }
         Ok(number)
     }
 
-    /// Takes a posted receive out of its port's queue.
-    pub fn unpost(&mut self, ticket: Ticket) {
-        for port in self.ports.iter_mut().flatten() {
-            for entry in port.queue.posted_entries() {
-                if port.queue.posted_mut(entry).is_some_and(|posted| posted.ticket == ticket) {
-                    port.queue.unpost(entry);
-                    return;
-                }
-            }
-        }
-    }
-
     /// Closes a port. Returns what is to be released: rank and cost.
     pub fn close(&mut self, number: u32, outbox: &mut Outbox) -> Vec<(Rank, u64)> {
-        let Some(mut port) = self.ports.get_mut(place_of(number)).and_then(Option::take) else { return Vec::new() };
-        self.names.remove(&port.name);
+        let here = self.ports.get_mut(place_of(number)).filter(|port| holds(port, number));
+        let Some(mut port) = here.and_then(Option::take) else { return Vec::new() };
+        // One that has moved away has no name here any more.
+        if self.names.get(&port.name) == Some(&number) {
+            self.names.remove(&port.name);
+        }
         let mut released = Vec::new();
         for entry in port.queue.kept_entries() {
-            let Some((src, _)) = port.queue.envelope(entry) else { continue };
             match port.queue.take(entry) {
-                Some(Kept::Small { cost, .. } | Kept::Whole { cost, .. }) => released.push((Rank(src), cost)),
+                Some(Kept::Small { cost, .. } | Kept::Whole { cost, .. }) => released.push((cost.payer, cost.bytes)),
                 Some(Kept::Coming { cost, asked, done: true, .. }) => {
                     self.budget += asked;
-                    released.push((Rank(src), cost));
+                    released.push((cost.payer, cost.bytes));
                 }
                 // What still comes is thrown away on arrival.
                 Some(Kept::Coming { asked, transfer, .. }) => {
@@ -171,7 +131,7 @@ impl PortTable {
                     self.transfers.redirect(transfer, Goal::Nowhere);
                     outbox.grant(id);
                 }
-                None => {}
+                Some(Kept::Last) | None => {}
             }
         }
         released
@@ -180,6 +140,14 @@ impl PortTable {
     #[inline]
     pub fn port(&mut self, number: u32) -> Option<&mut PortState> {
         self.ports.get_mut(place_of(number))?.as_mut().filter(|port| port.number == number)
+    }
+
+    /// What a receive from this port would find.
+    pub fn readiness(&mut self, number: u32) -> Readiness {
+        let nobody_left = self.others_alive == 0 && self.last_end.is_some();
+        let Some(port) = self.port(number) else { return Readiness::default() };
+        let read = port.queue.kept_len() > 0;
+        Readiness { read, write: false, ended: !read && (nobody_left || port.broken.is_some()) }
     }
 
     /// Asks `dst` for the number of a port; see [`PortTable::answer`].
@@ -191,14 +159,28 @@ impl PortTable {
         question
     }
 
-    /// The number that was asked for, once it is known.
-    pub fn answer(&self, question: u64) -> Option<u32> {
+    /// Where the port is that was asked for, once it is known.
+    pub fn answer(&self, question: u64) -> Option<Whereabouts> {
         self.questions.get(&question)?.1
     }
 
     /// Asking was given up, or the answer taken.
     pub fn forget_question(&mut self, question: u64) {
         self.questions.remove(&question);
+    }
+
+    /// An answer has come. Nobody answers for another: it would send messages to a wrong port.
+    fn answered(&mut self, question: u64, by: Rank, place: Whereabouts) {
+        if let Some((asked, answer)) = self.questions.get_mut(&question)
+            && *asked == by
+        {
+            *answer = Some(place);
+        }
+    }
+
+    /// Whoever remembers where a port is looks again.
+    fn news_of_places(&mut self) {
+        self.epoch.fetch_add(1, Ordering::Relaxed);
     }
 
     fn lookup(&mut self, src: Rank, body: Body<'_>, tag: u64, outbox: &mut Outbox) {
@@ -208,20 +190,25 @@ impl PortTable {
         let mut bytes = Vec::new();
         body.append_to(&mut bytes);
         let Ok(name) = String::from_utf8(bytes) else { return };
-        match self.names.get(name.as_str()) {
-            Some(number) => {
-                outbox.post(src, Proto::PORT, &Header { port: *number, kind: Kind::Found, tag }.encode(), &[]);
+        if let Some(number) = self.names.get(name.as_str()).copied() {
+            if let Some(port) = self.port(number) {
+                port.known_by.insert(src);
             }
-            None => {
-                // What a rank gave up long ago makes room for what it asks now; nobody takes another's room.
-                let mut own = self.lookups.iter().enumerate().filter(|(_, (asker, _, _))| *asker == src);
-                let oldest = own.next().map(|(at, _)| at);
-                if let Some(oldest) = oldest.filter(|_| own.count() + 1 >= LOOKUPS_MAX) {
-                    self.lookups.remove(oldest);
-                }
-                self.lookups.push((src, name, tag));
-            }
+            outbox.post(src, Proto::PORT, &Header { port: number, kind: Kind::Found, tag }.encode(), &[]);
+            return;
         }
+        if let Some(place) = self.elsewhere.get(name.as_str()) {
+            let header = Header { port: place.number, kind: Kind::Elsewhere, tag };
+            outbox.post(src, Proto::PORT, &header.encode(), &place.rank.0.to_le_bytes());
+            return;
+        }
+        // Those of the same rank that gave up long ago make room for those who ask now; nobody's questions push out another's.
+        if self.lookups.iter().filter(|(asker, ..)| *asker == src).count() >= self.lookups_per_rank
+            && let Some(oldest) = self.lookups.iter().position(|(asker, ..)| *asker == src)
+        {
+            self.lookups.remove(oldest);
+        }
+        self.lookups.push((src, name, tag));
     }
 
     /// A message for a port that is not there (any more): its sender is told, so that it looks the name up again.
@@ -233,8 +220,8 @@ impl PortTable {
     }
 
     fn closed_elsewhere(&mut self, src: Rank, number: u32) {
-        self.known.retain(|(rank, _), known| *rank != src || *known != number);
-        self.epoch.fetch_add(1, Ordering::Relaxed);
+        self.known.retain(|_, place| place.rank != src || place.number != number);
+        self.news_of_places();
     }
 }
 
@@ -251,24 +238,29 @@ fn holds(port: &Option<PortState>, number: u32) -> bool {
 impl ReceiveHandler for PortTable {
     #[inline]
     fn message(&mut self, src: Rank, header: &[u8], body: Body<'_>, cost: u64, here: &mut Here<'_, '_>) -> Fate {
-        let Some(header) = Header::decode(header) else { return Fate::Done };
+        let Some(header) = Header::decode(header) else { return self.passed(src, header, body, cost, here) };
         match header.kind {
-            Kind::Data | Kind::Datagram => self.data(src, header, body, cost, here),
+            Kind::Data | Kind::Datagram => self.data(src, header, body, Cost { payer: src, bytes: cost }, here),
             Kind::Lookup => {
                 self.lookup(src, body, header.tag, here.outbox);
                 Fate::Done
             }
             Kind::Found => {
-                // Nobody answers for another: it would send messages to a wrong port.
-                if let Some((asked, answer)) = self.questions.get_mut(&header.tag)
-                    && *asked == src
-                {
-                    *answer = Some(header.port);
+                self.answered(header.tag, src, Whereabouts { rank: src, number: header.port, via: None });
+                Fate::Done
+            }
+            Kind::Elsewhere => {
+                if let Some(rank) = moves::rank_of(body) {
+                    self.answered(header.tag, src, Whereabouts { rank, number: header.port, via: None });
                 }
                 Fate::Done
             }
             Kind::Closed => {
                 self.closed_elsewhere(src, header.port);
+                Fate::Done
+            }
+            _ => {
+                self.about_moves(src, header, body, here.outbox);
                 Fate::Done
             }
         }
@@ -283,17 +275,21 @@ impl ReceiveHandler for PortTable {
         cost: u64,
         here: &mut Here<'_, '_>,
     ) -> Begin {
-        let header = Header::decode(header).filter(|header| matches!(header.kind, Kind::Data | Kind::Datagram));
+        let Some((header, src)) = self.beginning(id.src, header) else {
+            return Begin::Take(self.transfers.add(id, Goal::Nowhere));
+        };
         // Only datagrams are outside all credit: of them a port keeps so much and no more.
-        let header = header.filter(|header| asked || cost > 0 || header.kind == Kind::Datagram);
-        let Some(header) = header else { return Begin::Take(self.transfers.add(id, Goal::Nowhere)) };
+        if !asked && cost == 0 && header.kind != Kind::Datagram {
+            return Begin::Take(self.transfers.add(id, Goal::Nowhere));
+        }
+        let coming = Coming { id, src, header, total, asked, cost: Cost { payer: id.src, bytes: cost } };
         loop {
             let Some(port) = self.port(header.port) else {
                 self.no_port(id.src, header.port, header.kind, here.outbox);
                 return Begin::Take(self.transfers.add(id, Goal::Nowhere));
             };
-            let Some((_, posted)) = port.queue.arrive(id.src.0, header.tag) else {
-                return self.begin_unposted(id, header, total, asked, cost, here.hand);
+            let Some((_, posted)) = port.queue.arrive(src.0, header.tag) else {
+                return self.begin_unposted(coming, here.hand);
             };
             // The first receive that accepts it and has room; those before it are told why they get nothing.
             if total > posted.capacity {
@@ -305,7 +301,7 @@ impl ReceiveHandler for PortTable {
                 self.receives.set(posted.ticket, Receive::NoMemory { needed: total });
                 continue;
             }
-            let (src, tag) = (id.src, header.tag);
+            let tag = header.tag;
             self.receives.set(posted.ticket, Receive::Coming { src, tag, total, place, done: false });
             return Begin::Take(self.transfers.add(id, Goal::Receive(posted.ticket)));
         }
@@ -342,38 +338,49 @@ impl ReceiveHandler for PortTable {
                 Fate::Done
             }
             Some((Goal::Kept { port, entry }, _)) => {
-                match self.port(port).and_then(|port| port.queue.kept_mut(entry)) {
-                    Some(Kept::Coming { done, .. }) => {
-                        *done = true;
-                        Fate::Kept
-                    }
-                    _ => Fate::Done,
+                let Some(state) = self.port(port) else { return Fate::Done };
+                let has_moved = matches!(state.stage, Stage::Moved(_));
+                let Some(Kept::Coming { done, .. }) = state.queue.kept_mut(entry) else { return Fate::Done };
+                *done = true;
+                if has_moved {
+                    self.pass_on(port, here.outbox);
                 }
+                Fate::Kept
             }
             Some((Goal::Nowhere, _)) | None => Fate::Done,
         }
     }
 
-    fn withdrawn(&mut self, number: u64, _here: &mut Here<'_, '_>) {
+    fn withdrawn(&mut self, number: u64, here: &mut Here<'_, '_>) {
         match self.transfers.remove(number) {
             Some((Goal::Receive(ticket), _)) => self.receives.set(ticket, Receive::Again),
             Some((Goal::Kept { port, entry }, _)) => {
                 if let Some(Kept::Coming { asked, .. }) = self.port(port).and_then(|port| port.queue.take(entry)) {
                     self.budget += asked;
                 }
+                // What stood behind it may go on now.
+                self.pass_on(port, here.outbox);
             }
             Some((Goal::Nowhere, _)) | None => {}
         }
     }
 
-    fn peer_gone(&mut self, rank: Rank, end: End, _here: &mut Here<'_, '_>) {
+    fn is_settled(&self) -> bool {
+        self.all_moved_wholly()
+    }
+
+    fn peer_gone(&mut self, rank: Rank, end: End, here: &mut Here<'_, '_>) {
         self.others_alive = self.others_alive.saturating_sub(1);
         self.last_end = Some((rank, end));
         self.lookups.retain(|(asker, _, _)| *asker != rank);
-        self.known.retain(|(owner, _), _| *owner != rank);
-        self.epoch.fetch_add(1, Ordering::Relaxed);
+        self.end_moves(rank, end, here.outbox);
+        self.news_of_places();
         let nobody_left = self.others_alive == 0;
         for port in self.ports.iter_mut().flatten() {
+            // Its messages may still be on their way by the port's old owner.
+            if port.from.is_some() {
+                continue;
+            }
             for entry in port.queue.posted_entries() {
                 let hopeless = match port.queue.posted_pattern(entry) {
                     Some(pattern) => pattern.src == Some(rank.0) || (nobody_left && pattern.src.is_none()),

@@ -1,6 +1,9 @@
 //! A process without a launcher: rank 0 of 1, which can send to itself.
 
-use pulc::{Address, Envelope, Error, From, Match, Mode, Port, Pulc, Rank, select};
+use pulc::{
+    Address, Envelope, Error, From, Item, Match, Mode, Port, Pulc, Rank, Readiness, Wakeup, select, select_items,
+};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 const HANG: Duration = Duration::from_secs(60);
@@ -135,6 +138,25 @@ fn select_tells_which_port_has_a_message_and_times_out_when_none_has() {
     assert_eq!(select(&[&b, &a], Some(HANG)), Ok(1));
     assert_eq!(select(&[], None), Err(Error::BadSelect));
     a.recv(From::Any, Match::Any, &mut [0; 1]).unwrap();
+}
+
+#[test]
+fn a_wait_for_nothing_or_for_a_closed_descriptor_is_refused() {
+    let (pulc, port, _) = port("refusals");
+    assert_eq!(select_items(&pulc, &mut [], None), Err(Error::BadSelect));
+    let short = Some(Duration::from_millis(2));
+    assert_eq!(select_items(&pulc, &mut [Item::port(&port)], short), Err(Error::Timeout));
+    let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+    let mut items = [Item::port(&port), Item::fd(near.as_fd(), Readiness::READ)];
+    assert_eq!(select_items(&pulc, &mut items, short), Err(Error::Timeout));
+    // The other end is closed: that is told although it was not asked for.
+    drop(far);
+    let mut items = [Item::fd(near.as_fd(), Readiness::default())];
+    assert_eq!(select_items(&pulc, &mut items, Some(HANG)), Ok(1));
+    assert!(items[0].ready().ended && !items[0].ready().write);
+    let wakeup = Wakeup::new(&pulc).unwrap();
+    assert_eq!(wakeup.arm(&mut [Item::fd(near.as_fd(), Readiness::READ)]), Err(Error::BadSelect));
+    assert_eq!(wakeup.arm(&mut [Item::port(&port)]), Ok(0));
 }
 
 #[test]

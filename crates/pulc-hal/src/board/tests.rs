@@ -15,7 +15,7 @@ fn a_ring_between_the_last_look_and_the_sleep_is_not_lost() {
         assert!(!slot.ring(Some(ring_end.as_fd())), "once is enough");
         let woken = match how {
             Sleep::Futex => slot.sleep(None),
-            Sleep::Poll => slot.sleep_in_poll(&bell, &[], None),
+            Sleep::Poll => slot.sleep_in_poll(Some(&bell), &[], &mut Watched::default(), None),
         };
         assert_eq!(woken.unwrap(), Woken::Rung);
         assert!(!slot.sleeping());
@@ -52,7 +52,7 @@ fn two_threads_hand_over_many_times_without_losing_a_wake_up() {
             }
             let woken = match how {
                 Sleep::Futex => slot.sleep(None),
-                Sleep::Poll => slot.sleep_in_poll(&bells[me as usize], &[], None),
+                Sleep::Poll => slot.sleep_in_poll(Some(&bells[me as usize]), &[], &mut Watched::default(), None),
             };
             if woken.unwrap() == Woken::Watchdog && turn.load(Ordering::SeqCst) != now {
                 watchdogs.fetch_add(1, Ordering::Relaxed);
@@ -86,11 +86,14 @@ fn a_readable_descriptor_ends_a_sleep_in_poll() {
     let slot = board.slot(0);
     slot.prepare_sleep(Sleep::Poll);
     rustix::io::write(&write, b"x").unwrap();
-    assert_eq!(slot.sleep_in_poll(&bell, &[read.as_fd()], None).unwrap(), Woken::Rung);
+    assert_eq!(slot.sleep_in_poll(Some(&bell), &[read.as_fd()], &mut Watched::default(), None).unwrap(), Woken::Rung);
     let none = Some(Duration::from_millis(1));
     rustix::io::read(&read, &mut [0]).unwrap();
     slot.prepare_sleep(Sleep::Poll);
-    assert_eq!(slot.sleep_in_poll(&bell, &[read.as_fd()], none).unwrap(), Woken::Deadline);
+    assert_eq!(
+        slot.sleep_in_poll(Some(&bell), &[read.as_fd()], &mut Watched::default(), none).unwrap(),
+        Woken::Deadline
+    );
     slot.prepare_sleep(Sleep::Futex);
     assert_eq!(slot.sleep(none).unwrap(), Woken::Deadline);
 }
@@ -142,7 +145,7 @@ fn whoever_shuts_a_bell_or_rings_it_without_end_keeps_its_owner_neither_asleep_n
         });
         for _ in 0..50 {
             slot.prepare_sleep(Sleep::Poll);
-            slot.sleep_in_poll(&bell, &[], None).unwrap();
+            slot.sleep_in_poll(Some(&bell), &[], &mut Watched::default(), None).unwrap();
         }
         stop.store(1, Ordering::Relaxed);
         flood.join().unwrap();
@@ -151,14 +154,18 @@ fn whoever_shuts_a_bell_or_rings_it_without_end_keeps_its_owner_neither_asleep_n
     let mut looked_up = 0;
     while !bell.is_mute() {
         slot.prepare_sleep(Sleep::Poll);
-        slot.sleep_in_poll(&bell, &[], None).unwrap();
+        slot.sleep_in_poll(Some(&bell), &[], &mut Watched::default(), None).unwrap();
         looked_up += 1;
         assert!(looked_up < 10_000, "the bell rings for ever");
     }
     slot.prepare_sleep(Sleep::Poll);
-    assert_eq!(slot.sleep_in_poll(&bell, &[], None).unwrap(), Woken::Watchdog);
+    assert_eq!(slot.sleep_in_poll(Some(&bell), &[], &mut Watched::default(), None).unwrap(), Woken::Watchdog);
     let (read, write) = rustix::pipe::pipe().unwrap();
     rustix::io::write(&write, b"x").unwrap();
     slot.prepare_sleep(Sleep::Poll);
-    assert_eq!(slot.sleep_in_poll(&bell, &[read.as_fd()], None).unwrap(), Woken::Rung, "descriptors still wake it");
+    assert_eq!(
+        slot.sleep_in_poll(Some(&bell), &[read.as_fd()], &mut Watched::default(), None).unwrap(),
+        Woken::Rung,
+        "descriptors still wake it"
+    );
 }

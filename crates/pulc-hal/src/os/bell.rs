@@ -30,16 +30,30 @@ impl Bell {
         Ok(Bell { wait_end, ring_end, mute: AtomicBool::new(false) })
     }
 
-    /// Silences the bell after waking.
-    pub fn drain(&self) {
-        let mut bytes = [0; 4096];
+    /// Silences the bell after waking; whether it had been rung.
+    pub fn drain(&self) -> bool {
+        let (mut bytes, mut rung) = ([0; 4096], false);
         for _ in 0..DRAIN_READS_MAX {
             match rustix::net::recv(&self.wait_end, &mut bytes, RecvFlags::DONTWAIT) {
-                Ok((0, _)) => return self.silence(),
-                Ok((read, _)) if read == bytes.len() => {}
-                _ => return,
+                Ok((0, _)) => {
+                    self.silence();
+                    break;
+                }
+                Ok((read, _)) => {
+                    rung = true;
+                    if read < bytes.len() {
+                        break;
+                    }
+                }
+                Err(_) => break,
             }
         }
+        rung
+    }
+
+    /// The end that this process's own threads ring.
+    pub fn ring_end(&self) -> BorrowedFd<'_> {
+        self.ring_end.as_fd()
     }
 
     #[cold]

@@ -80,6 +80,11 @@ impl Seqpacket {
         Ok((Seqpacket(a), Seqpacket(b)))
     }
 
+    /// The same connection by another descriptor.
+    pub fn share(&self) -> io::Result<Seqpacket> {
+        Ok(Seqpacket(self.0.try_clone()?))
+    }
+
     pub fn set_nonblocking(&self, on: bool) -> io::Result<()> {
         rustix::io::ioctl_fionbio(&self.0, on)?;
         Ok(())

@@ -1,14 +1,29 @@
-//! Turns in a process's life: it forks, it ends, it has a second thread. Called by the handler; the callbacks of the system
-//! do no more than set a flag or call one registered function.
+//! Turns in a process's life: it forks, it ends. Called by the handler; the callbacks of the system do no more than set a word
+//! or call one registered function. Must never take a lock in a fork's child: a thread that is not there may hold it.
+//! Source: madvise(2) on `MADV_WIPEONFORK`, pthread_atfork(3).
 
+use rustix::mm::Advice;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-static IN_FORK_CHILD: AtomicBool = AtomicBool::new(false);
+const PAGE: usize = 4096;
+
+/// A page of its own whose word the kernel sets to zero in every child, however it was forked: also by `_Fork` and by `clone`,
+/// which run no handlers.
+#[repr(C, align(4096))]
+struct Mark {
+    is_original: AtomicU32,
+    _rest: [u8; PAGE - 4],
+}
+
+const _: () = assert!(size_of::<Mark>() == PAGE);
+
+static MARK: Mark = Mark { is_original: AtomicU32::new(0), _rest: [0; PAGE - 4] };
+static WATCHED: AtomicBool = AtomicBool::new(false);
 static AT_EXIT: OnceLock<fn()> = OnceLock::new();
 
 extern "C" fn forked() {
-    IN_FORK_CHILD.store(true, Ordering::Relaxed);
+    MARK.is_original.store(0, Ordering::Relaxed);
 }
 
 extern "C" fn exiting() {
@@ -18,20 +33,25 @@ extern "C" fn exiting() {
     }
 }
 
-/// From now on [`is_fork_child`] tells in every child made by `fork` that it is one. Costs nothing until a fork.
+/// From now on [`is_fork_child`] tells in every child of this process that it is one. Costs nothing until a fork.
 pub fn watch_forks() {
-    static ONCE: OnceLock<()> = OnceLock::new();
-    ONCE.get_or_init(|| {
-        // SAFETY: `forked` is a function of this library without arguments that only stores to an atomic, which is allowed
-        // in a fork child; the C library drops the registration when the library is unloaded.
-        unsafe { libc::pthread_atfork(None, None, Some(forked)) };
-    });
+    if WATCHED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    MARK.is_original.store(1, Ordering::Relaxed);
+    // SAFETY: the advice concerns exactly the page of `MARK`, of which a child shall find zeroes. Where the kernel refuses
+    // (pages of another size), the handler below does it for those children that run handlers.
+    let _ = unsafe { rustix::mm::madvise(std::ptr::from_ref(&MARK).cast_mut().cast(), PAGE, Advice::LinuxWipeOnFork) };
+    // SAFETY: `forked` is a function of this library without arguments that only stores to an atomic, which is allowed
+    // in a fork child; the C library drops the registration when the library is unloaded.
+    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
 }
 
-/// Whether this process is a fork of the one that called [`watch_forks`]. One load, no system call.
-#[inline]
+/// Whether this process is a fork of the one that called [`watch_forks`]; to be asked only after that. One load, no system
+/// call, no lock.
+#[inline(always)]
 pub fn is_fork_child() -> bool {
-    IN_FORK_CHILD.load(Ordering::Relaxed)
+    MARK.is_original.load(Ordering::Relaxed) == 0
 }
 
 /// Calls `last_words` when the process ends by `exit` or by returning from `main`. Only the first registration counts.
@@ -46,12 +66,9 @@ pub fn at_exit(last_words: fn()) {
 mod tests {
     use super::*;
 
-    #[test]
-    fn only_the_child_of_a_fork_knows_that_it_is_one() {
-        watch_forks();
-        assert!(!is_fork_child());
-        // SAFETY: the child only reads an atomic and leaves at once without running destructors.
-        let child = unsafe { libc::fork() };
+    /// How the child of such a fork ends.
+    fn status_of_child(fork: impl FnOnce() -> libc::pid_t) -> i32 {
+        let child = fork();
         if child == 0 {
             // SAFETY: `_exit` is allowed in a fork child.
             unsafe { libc::_exit(if is_fork_child() { 7 } else { 0 }) };
@@ -60,7 +77,24 @@ mod tests {
         // SAFETY: waits for the child made above; `status` outlives the call.
         let waited = unsafe { libc::waitpid(child, &mut status, 0) };
         assert_eq!(waited, child);
-        assert_eq!(libc::WEXITSTATUS(status), 7);
+        libc::WEXITSTATUS(status)
+    }
+
+    #[test]
+    fn only_the_child_of_a_fork_knows_that_it_is_one() {
+        watch_forks();
+        assert!(!is_fork_child());
+        // SAFETY: the child only reads an atomic and leaves at once without running destructors.
+        assert_eq!(status_of_child(|| unsafe { libc::fork() }), 7);
+        assert!(!is_fork_child());
+    }
+
+    #[test]
+    fn a_child_that_was_made_without_the_c_librarys_handlers_knows_it_too() {
+        watch_forks();
+        // SAFETY: as `fork` without its handlers; the child only reads an atomic and leaves at once.
+        let clone = || unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } as libc::pid_t;
+        assert_eq!(status_of_child(clone), 7);
         assert!(!is_fork_child());
     }
 }

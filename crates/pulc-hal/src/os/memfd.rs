@@ -10,12 +10,13 @@
 
 use crate::error::HalError;
 use crate::os::copy::{self, Stores};
+use crate::os::life;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Seals of memory that only its producer writes.
 const PRODUCER_SEALS: SealFlags =
@@ -140,6 +141,8 @@ fn check_size(fd: BorrowedFd<'_>, expected: usize) -> Result<(), HalError> {
 struct Bytes {
     base: NonNull<u8>,
     len: usize,
+    /// A fork's child does not have it: what lies there in the child is something else.
+    left_out: AtomicBool,
 }
 
 // SAFETY: plain memory of the process, reached only through atomics and the copy routines; no thread affinity.
@@ -156,7 +159,7 @@ impl Bytes {
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, fd, 0) }
             .map_err(HalError::system("map shared memory"))?;
         let base = NonNull::new(base.cast()).ok_or(HalError::NotSharedMemory)?;
-        Ok(Bytes { base, len })
+        Ok(Bytes { base, len, left_out: AtomicBool::new(false) })
     }
 
     /// Address of `offset..offset + len`, which must lie inside: callers check what comes from peers before.
@@ -193,6 +196,9 @@ fn unaligned(offset: usize) -> ! {
 
 impl Drop for Bytes {
     fn drop(&mut self) {
+        if self.left_out.load(Ordering::Relaxed) && life::is_fork_child() {
+            return;
+        }
         // SAFETY: made by `map` with this length, unmapped only here; borrows of it end before.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
     }
@@ -248,11 +254,13 @@ impl WriteMap {
     /// # Safety
     /// `len` bytes from `base` are mapped shared and writable until the process ends, and nobody but this process can write them.
     pub(crate) unsafe fn of_another(base: NonNull<u8>, len: usize) -> WriteMap {
-        WriteMap { bytes: Bytes { base, len } }
+        WriteMap { bytes: Bytes { base, len, left_out: AtomicBool::new(false) } }
     }
 
     /// A fork does not get this mapping: its child would write into its parent's memory.
     pub(crate) fn leave_out_of_forks(&self) -> Result<(), HalError> {
+        life::watch_forks();
+        self.bytes.left_out.store(true, Ordering::Relaxed);
         // SAFETY: the advice concerns exactly this value's own mapping and changes no byte of it.
         unsafe {
             rustix::mm::madvise(self.bytes.base.as_ptr().cast(), self.bytes.len, rustix::mm::Advice::LinuxDontFork)

@@ -6,6 +6,7 @@ use pulc_hal::device::shm::{Arena, Shm, ShmConfig};
 use pulc_hal::device::{Device, Frame, Peer, PeerFault, SendError, Sink};
 use pulc_hal::os::bell::Bell;
 use pulc_hal::os::fdpass::{Listener, Seqpacket};
+use pulc_hal::os::watched::Watched;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::{Child, Command};
 use std::sync::Arc;
@@ -78,7 +79,7 @@ impl End {
             }
             let woken = match how {
                 Sleep::Futex => slot.sleep(None).unwrap(),
-                Sleep::Poll => slot.sleep_in_poll(&self.bell, &[], None).unwrap(),
+                Sleep::Poll => slot.sleep_in_poll(Some(&self.bell), &[], &mut Watched::default(), None).unwrap(),
             };
             assert!(woken != Woken::Watchdog || start.elapsed() < PATIENCE, "nothing came");
         }

@@ -6,11 +6,13 @@ use crate::engine::Engine;
 use crate::switch::Hand;
 use crate::wait::Ladder;
 use pulc_base::clock::{self, Nanos};
-use pulc_hal::board::{Sleep, Woken};
+use pulc_hal::board::{Sleep, WATCHDOG, Woken};
 use pulc_hal::os::cpu;
+use pulc_hal::os::knock::Knock;
+use pulc_hal::os::watched::Watched;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// Longest sleep of a thread that waits for the sleeping one.
@@ -20,25 +22,44 @@ const NAP_WITH_POSTS: Duration = Duration::from_millis(1);
 /// Polls while another thread that wants the lock is waited for.
 const COURTESY_POLLS: u32 = 2000;
 
+/// How a thread waits.
+pub(super) struct Waiting<'a, 'h, 'f> {
+    pub hand: &'a mut Hand<'h>,
+    pub deadline: Option<Nanos>,
+    pub watch: Watch,
+    pub ladder: &'a mut Ladder,
+    pub watched: Option<&'a mut Watched<'f>>,
+}
+
+/// How long nobody need look; `None`: as long as the watchdog lets. `blind`: descriptors cannot be slept beside.
+pub(super) fn nap(engine: &Engine, deadline: Option<Nanos>, now: Nanos, blind: bool) -> Option<Duration> {
+    let due = [deadline, engine.deadline()].into_iter().flatten().min();
+    let timeout = due.map(|due| due.since(now).as_duration());
+    if engine.has_posts() || blind { Some(timeout.map_or(NAP_WITH_POSTS, |t| t.min(NAP_WITH_POSTS))) } else { timeout }
+}
+
 impl Process {
-    /// Sleeps until something may have happened, unless `ready` has a result after all. The lock is free meanwhile.
+    /// Sleeps until something may have happened, unless `ready` has a result after all. The lock is free meanwhile. Descriptors
+    /// in `watched` end the sleep too.
     #[cold]
     pub(super) fn sleep<'p, R>(
         &'p self,
         mut guard: Guard<'p>,
-        hand: &mut Hand<'_>,
-        deadline: Option<Nanos>,
-        watch: Watch,
-        ladder: &mut Ladder,
+        waiting: Waiting<'_, '_, '_>,
         ready: &mut impl FnMut(&mut Engine, &mut Hand<'_>) -> Option<R>,
     ) -> (Guard<'p>, Option<R>) {
+        let Waiting { hand, deadline, watch, ladder, watched } = waiting;
         if guard.sleeper {
-            let guard = self.follow(guard, deadline, watch);
+            let guard = match watched {
+                Some(watched) => self.follow_beside(guard, deadline, watched),
+                None => self.follow(guard, deadline, watch),
+            };
             ladder.restart();
             return (guard, None);
         }
+        let in_poll = self.sleeps_in_poll || (watched.is_some() && self.make_bell(&mut guard));
         let slot = self.board.slot(self.my_slot);
-        slot.prepare_sleep(if self.bell.is_some() { Sleep::Poll } else { Sleep::Futex });
+        slot.prepare_sleep(if in_poll { Sleep::Poll } else { Sleep::Futex });
         let shared = &mut *guard;
         shared.engine.prepare_sleep();
         let frames = shared.engine.progress(hand);
@@ -55,26 +76,24 @@ impl Process {
             return (guard, None);
         }
         let now = clock::now();
-        let due = [deadline, shared.engine.deadline()].into_iter().flatten().min();
-        let mut timeout = due.map(|due| due.since(now).as_duration());
-        if shared.engine.has_posts() {
-            timeout = Some(timeout.map_or(NAP_WITH_POSTS, |t| t.min(NAP_WITH_POSTS)));
-        }
+        let timeout = nap(&shared.engine, deadline, now, watched.is_some() && !in_poll);
         shared.sleeper = true;
+        shared.engine.sleepers.on_doorbell = now + Nanos::from(timeout.map_or(WATCHDOG, |nap| nap.min(WATCHDOG)));
         drop(guard);
-        let woken = match &self.bell {
-            Some(bell) => {
-                let fds: Vec<BorrowedFd<'_>> = self.wait_fds.iter().map(AsFd::as_fd).collect();
-                slot.sleep_in_poll(bell, &fds, timeout)
-            }
-            None => slot.sleep(timeout),
+        let woken = if in_poll {
+            let fds: Vec<BorrowedFd<'_>> = self.wait_fds.iter().map(AsFd::as_fd).collect();
+            let mut none = Watched::default();
+            slot.sleep_in_poll(self.bell.get().map(Arc::as_ref), &fds, watched.unwrap_or(&mut none), timeout)
+        } else {
+            slot.sleep(timeout)
         };
         let mut guard = self.lock();
         guard.sleeper = false;
+        guard.engine.sleepers.on_doorbell = Nanos(0);
         guard.engine.look_at_all();
         // What rang may concern the others and be no frame: room for those who send.
         if guard.followers > 0 {
-            self.tell_followers();
+            self.tell_followers(&guard);
         }
         match woken {
             // Short sleeps one after another leave the watchdog no time: a keeper's end is looked for after each.
@@ -85,6 +104,16 @@ impl Process {
             Err(_) => std::thread::sleep(NAP_WITH_POSTS),
         }
         (guard, None)
+    }
+
+    /// Whether there is a bell to sleep beside descriptors with; without one (no descriptor is left) sleeps are naps.
+    fn make_bell(&self, guard: &mut Guard<'_>) -> bool {
+        if self.bell.get().is_none()
+            && let Ok(bell) = guard.engine.bell()
+        {
+            let _ = self.bell.set(bell);
+        }
+        self.bell.get().is_some()
     }
 
     /// Waits for the thread that sleeps on the doorbell.
@@ -102,11 +131,35 @@ impl Process {
         guard
     }
 
+    /// The same beside descriptors: in poll, until one of them is ready or there is news.
+    fn follow_beside<'p>(
+        &'p self,
+        mut guard: Guard<'p>,
+        deadline: Option<Nanos>,
+        watched: &mut Watched<'_>,
+    ) -> Guard<'p> {
+        let Ok(knock) = Knock::new().map(Arc::new) else {
+            drop(guard);
+            std::thread::sleep(NAP_WITH_POSTS);
+            return self.lock();
+        };
+        guard.followers += 1;
+        guard.engine.sleepers.add(&knock);
+        drop(guard);
+        let left = deadline.map_or(FOLLOWER_NAP, |d| d.since(clock::now()).as_duration().min(FOLLOWER_NAP));
+        // What failed is found out by the next look.
+        let _ = watched.wait(knock.as_fd(), left);
+        let mut guard = self.lock();
+        guard.followers -= 1;
+        guard.engine.sleepers.remove(&knock);
+        guard
+    }
+
     /// A thread stops waiting: if nobody is on the doorbell, one of those that follow takes its place there.
     #[inline]
     pub(super) fn leave(&self, guard: &Guard<'_>) {
         if guard.followers > 0 && !guard.sleeper {
-            self.tell_followers();
+            self.tell_followers(guard);
         }
     }
 
@@ -114,7 +167,7 @@ impl Process {
     #[inline]
     pub(crate) fn tell_others(&self, shared: &Shared) {
         if shared.followers > 0 {
-            self.tell_followers();
+            self.tell_followers(shared);
         }
         if shared.sleeper {
             self.wake_sleeper();
@@ -122,14 +175,18 @@ impl Process {
     }
 
     #[cold]
-    fn tell_followers(&self) {
-        *self.news.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.news_came.notify_all();
+    pub(super) fn tell_followers(&self, shared: &Shared) {
+        // Those in poll are counted too.
+        if shared.followers as usize > shared.engine.sleepers.knocks.len() {
+            *self.news.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+            self.news_came.notify_all();
+        }
+        shared.engine.sleepers.knock();
     }
 
     #[cold]
     fn wake_sleeper(&self) {
-        self.board.slot(self.my_slot).ring(self.bell_ring.as_ref().map(AsFd::as_fd));
+        self.board.slot(self.my_slot).ring(self.bell.get().map(|bell| bell.ring_end()));
     }
 
     /// Lets go of the lock until the threads that want it have had it.

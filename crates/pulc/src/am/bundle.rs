@@ -192,6 +192,11 @@ impl Bundle {
     }
 }
 
+/// Whether a handler of the bundle can run.
+pub(crate) fn is_ready(engine: &mut Engine, bundle: &Bundle) -> bool {
+    send::table(engine).is_ready(bundle.inner.number)
+}
+
 pub(crate) fn deadline(timeout: Option<Duration>) -> Option<Nanos> {
     timeout.map(|timeout| clock::now() + Nanos::from(timeout))
 }
@@ -244,6 +249,9 @@ impl Inner {
         {
             drop(guard);
             let ran = Ran::of(self, &mut arrival);
+            if let Err(forked) = self.process.check_fork() {
+                panic!("a handler forked and returned in the child: {forked}");
+            }
             guard = self.process.lock();
             ran.finish(self, &mut guard, &mut arrival);
             // The table shares an open endpoint, so that only this one may be the last to have a closed one's handlers.

@@ -56,6 +56,9 @@ impl Shared {
 
     /// Lends the segment to this thread.
     pub fn with_segment<R>(&self, look: impl FnOnce(&mut [u8]) -> R) -> R {
+        if self.process.check_fork().is_err() {
+            return look(&mut []);
+        }
         assert!(HAS_SEGMENT.get() != self.number, "this thread has the segment of endpoint {:?} already", self.name);
         let turn = self.segment_door.lock().unwrap_or_else(PoisonError::into_inner);
         let outer = HAS_SEGMENT.replace(self.number);
@@ -84,7 +87,7 @@ struct Lent<'a> {
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
         HAS_SEGMENT.set(self.outer);
-        if self.loan.is_none() {
+        if self.loan.is_none() || self.shared.process.check_fork().is_err() {
             return;
         }
         let mut guard = self.shared.process.lock();
@@ -161,6 +164,9 @@ impl Endpoint {
     /// [`TAG_NONE`] nobody finds the endpoint.
     pub fn set_tag(&self, tag: u64) {
         let shared = &self.inner.shared;
+        if shared.process.check_fork().is_err() {
+            return;
+        }
         let mut guard = shared.process.lock();
         shared.tag.store(tag, Ordering::Relaxed);
         if let Some((table, outbox)) = guard.engine.handler_and_outbox::<AmTable>(pulc_base::Proto::AM) {
@@ -177,6 +183,9 @@ impl Endpoint {
     /// it any more.
     pub fn set_segment(&self, memory: impl AsMut<[u8]> + Send + 'static) {
         let shared = &self.inner.shared;
+        if shared.process.check_fork().is_err() {
+            return;
+        }
         // Looking at the new one and dropping the old one may run code of their owners.
         let mut new = Some(Segment::new(Box::new(memory)));
         let mut guard = shared.process.lock();

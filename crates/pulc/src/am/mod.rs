@@ -61,6 +61,7 @@ mod token;
 mod wire;
 
 pub use args::{Args, Fetch, Long, LongReply, Medium, MediumReply, Reply, Short, WORDS_MAX, Word, Words};
+pub(crate) use bundle::is_ready;
 pub use bundle::{Bundle, Mode};
 pub use endpoint::Endpoint;
 pub use event::{Event, Group};

@@ -42,6 +42,9 @@ impl Peer {
 
     /// Credits that are left, and credits agreed on.
     pub fn credits(&self) -> (u16, u16) {
+        if self.opened.bundle.process.check_fork().is_err() {
+            return (0, 0);
+        }
         let mut guard = self.opened.bundle.process.lock();
         let outgoing = send::table(&mut guard.engine).outgoing.get(self.channel);
         outgoing.map_or((0, 0), |outgoing| (outgoing.free.len() as u16, outgoing.credits()))

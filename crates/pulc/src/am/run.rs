@@ -38,6 +38,9 @@ impl Drop for Unwinding<'_> {
     #[cold]
     fn drop(&mut self) {
         IN_HANDLER.set(false);
+        if self.inner.process.check_fork().is_err() {
+            return;
+        }
         let mut guard = self.inner.process.lock();
         let table = send::table(&mut guard.engine);
         table.tally.handled += 1;

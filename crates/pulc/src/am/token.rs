@@ -87,6 +87,9 @@ impl Token<'_> {
 
     /// Name of the endpoint that has sent the request; empty when it has ended meanwhile.
     pub fn source_name(&self) -> Arc<str> {
+        if self.call.process.check_fork().is_err() {
+            return "".into();
+        }
         let mut guard = self.call.process.lock();
         let incoming = send::table(&mut guard.engine).incoming.get(self.call.request.channel);
         incoming.map_or_else(|| "".into(), |incoming| Arc::clone(&incoming.src_name))
@@ -144,6 +147,10 @@ impl Token<'_> {
             Payload::Long(bytes, _) => Some(Arc::clone(bytes)),
             Payload::None | Payload::Medium(_) => None,
         };
+        // A fork's child answers nobody: its parent will.
+        if call.process.check_fork().is_err() {
+            return;
+        }
         let mut guard = call.process.lock();
         let table = send::table(&mut guard.engine);
         if !request.tell {
@@ -213,6 +220,7 @@ impl Offer<'_> {
         then: impl FnOnce(Token<'_>, M) + Send + 'static,
     ) -> Result<(), Error> {
         let (call, request) = (self.call, self.call.request);
+        call.process.check_fork()?;
         let (len, total) = (memory.as_mut().len(), usize::try_from(self.len).unwrap_or(usize::MAX));
         if len < total {
             return Err(Error::BufferTooSmall { needed: total, len });

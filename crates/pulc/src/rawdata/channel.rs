@@ -5,6 +5,7 @@ use super::loan;
 use super::receive::{self, table};
 use super::table::{RawTable, header_of};
 use crate::receive::Patience;
+use crate::select::Readiness;
 use crate::{Error, Pulc, error};
 use pulc_base::clock::{self, Nanos};
 use pulc_base::{Proto, Rank};
@@ -194,6 +195,12 @@ fn release(engine: &mut Engine) {
     for (peer, cost) in std::mem::take(&mut table(engine).to_release) {
         engine.release(peer, cost);
     }
+}
+
+/// What the next receive would find.
+pub(crate) fn has_something(engine: &mut Engine, channel: &Channel) -> Readiness {
+    let read = table(engine).state(channel.place).has_something();
+    Readiness { read, write: false, ended: !read && engine.end_of(channel.peer).is_some() }
 }
 
 /// Waits until one of the channels has a message or a posted buffer that is done, and returns its index; nothing is received

@@ -15,6 +15,7 @@ mod table;
 mod tests;
 
 pub use buffer::{Buffer, Landed};
+pub(crate) use channel::has_something;
 pub use channel::{Channel, select};
 pub use loan::{Loan, View};
 pub(crate) use table::RawTable;

@@ -1,13 +1,24 @@
 //! Messages as they arrive at a port: to the receive that was posted first, to the thread that polls if it wants them, or kept.
 //! Called by the table's receive handler; never blocks.
 
-use super::{Kept, PortTable, SMALL_BYTES, holds, place_of};
-use crate::header::{Header, Kind};
+use super::{Cost, Kept, PortTable, SMALL_BYTES, Stage, holds, place_of};
+use crate::header::{Header, Kind, Passed};
 use crate::transfers::Goal;
 use crate::waiting::{Place, Receive};
 use pulc_base::Rank;
 use pulc_handler::matching::Entry;
 use pulc_handler::{Begin, Body, Fate, Hand, Here, Outbox, TransferId};
+
+/// A message that begins to come in parts. `src` is its sender, `id` who sends the parts: the sender or an old owner of the port.
+#[derive(Clone, Copy)]
+pub(super) struct Coming {
+    pub id: TransferId,
+    pub src: Rank,
+    pub header: Header,
+    pub total: usize,
+    pub asked: bool,
+    pub cost: Cost,
+}
 
 impl PortTable {
     #[inline]
@@ -16,11 +27,11 @@ impl PortTable {
         src: Rank,
         header: Header,
         body: Body<'_>,
-        cost: u64,
+        cost: Cost,
         here: &mut Here<'_, '_>,
     ) -> Fate {
         // Only datagrams are outside all credit: of them a port keeps so much and no more.
-        if cost == 0 && header.kind != Kind::Datagram {
+        if cost.bytes == 0 && header.kind != Kind::Datagram {
             return Fate::Done;
         }
         let place = place_of(header.port);
@@ -71,33 +82,65 @@ impl PortTable {
             Kept::Whole { bytes, cost }
         };
         port.queue.keep(src.0, header.tag, kept);
+        if !matches!(port.stage, Stage::Stays) {
+            self.pass_on(header.port, here.outbox);
+        }
         Fate::Kept
     }
 
-    /// A message in parts that no posted receive accepts: perhaps the thread that polls wants it.
-    pub(super) fn begin_unposted(
+    /// What the old owner of a port passes on; it counts against that one's credit.
+    #[cold]
+    pub(super) fn passed(
         &mut self,
-        id: TransferId,
-        header: Header,
-        total: usize,
-        asked: bool,
+        via: Rank,
+        header: &[u8],
+        body: Body<'_>,
         cost: u64,
-        hand: &mut Hand<'_>,
-    ) -> Begin {
-        if hand.take_want(header.port.into(), id.src.0, header.tag) {
+        here: &mut Here<'_, '_>,
+    ) -> Fate {
+        match Passed::decode(header) {
+            Some((Passed::Message { port, tag }, src)) if self.comes_from(port, via) => {
+                self.data(src, Header { port, kind: Kind::Data, tag }, body, Cost { payer: via, bytes: cost }, here)
+            }
+            Some((Passed::Last { port }, src)) => {
+                self.passed_last(via, port, src, here.outbox);
+                Fate::Done
+            }
+            _ => Fate::Done,
+        }
+    }
+
+    /// Whose message in parts this is, and for which port; `None`: nobody's.
+    pub(super) fn beginning(&mut self, from: Rank, header: &[u8]) -> Option<(Header, Rank)> {
+        if let Some(header) = Header::decode(header) {
+            return matches!(header.kind, Kind::Data | Kind::Datagram).then_some((header, from));
+        }
+        match Passed::decode(header) {
+            Some((Passed::Message { port, tag }, src)) if self.comes_from(port, from) => {
+                Some((Header { port, kind: Kind::Data, tag }, src))
+            }
+            _ => None,
+        }
+    }
+
+    /// A message in parts that no posted receive accepts: perhaps the thread that polls wants it.
+    pub(super) fn begin_unposted(&mut self, coming: Coming, hand: &mut Hand<'_>) -> Begin {
+        let Coming { id, src, header, total, .. } = coming;
+        if hand.take_want(header.port.into(), src.0, header.tag) {
             if total <= hand.buffer().len() {
-                let (src, tag, place) = (id.src, header.tag, Place::new(false));
+                let (tag, place) = (header.tag, Place::new(false));
                 let ticket = self.receives.add(Receive::Coming { src, tag, total, place, done: false });
                 hand.posted_as(ticket.0);
                 return Begin::Take(self.transfers.add(id, Goal::Receive(ticket)));
             }
             hand.too_long = Some(total);
         }
-        self.keep_parts(id, header, total, asked, cost)
+        self.keep_parts(coming)
     }
 
     /// Where a message in parts goes when no receive waits for it (or the one that does is too small).
-    pub(super) fn keep_parts(&mut self, id: TransferId, header: Header, total: usize, asked: bool, cost: u64) -> Begin {
+    fn keep_parts(&mut self, coming: Coming) -> Begin {
+        let Coming { id, src, header, total, asked, cost } = coming;
         let fits = !asked || total <= self.budget;
         let port = match self.ports.get_mut(place_of(header.port)) {
             Some(Some(port)) => port,
@@ -113,7 +156,7 @@ impl PortTable {
         }
         let Some(bytes) = self.spare.take(total).filter(|_| fits) else {
             let transfer = self.transfers.add(id, Goal::Nowhere);
-            let entry = port.queue.keep(id.src.0, header.tag, Kept::Asked { total, transfer, id });
+            let entry = port.queue.keep(src.0, header.tag, Kept::Asked { total, transfer, id });
             self.transfers.redirect(transfer, Goal::Kept { port: header.port, entry });
             return Begin::Hold(transfer);
         };
@@ -121,7 +164,7 @@ impl PortTable {
         self.budget -= charged;
         let transfer = self.transfers.add(id, Goal::Nowhere);
         let kept = Kept::Coming { bytes, total, cost, asked: charged, transfer, done: false };
-        let entry = port.queue.keep(id.src.0, header.tag, kept);
+        let entry = port.queue.keep(src.0, header.tag, kept);
         self.transfers.redirect(transfer, Goal::Kept { port: header.port, entry });
         Begin::Take(transfer)
     }
@@ -133,7 +176,7 @@ impl PortTable {
         let Kept::Asked { total, transfer, id } = *kept else { return };
         let mut bytes = Vec::new();
         if total <= budget && bytes.try_reserve_exact(total).is_ok() {
-            *kept = Kept::Coming { bytes, total, cost: 0, asked: total, transfer, done: false };
+            *kept = Kept::Coming { bytes, total, cost: Cost::NONE, asked: total, transfer, done: false };
             self.budget -= total;
             outbox.grant(id);
         }

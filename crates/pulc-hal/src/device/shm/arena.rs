@@ -12,6 +12,7 @@ use super::arena_rooms::{PAGE, Rooms};
 use super::arena_table::{ArenaPlace, ArenaTable};
 use super::layout::Reference;
 use crate::error::HalError;
+use crate::os::life;
 use crate::os::memfd::{self, WriteMap, create_produced};
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -216,7 +217,10 @@ impl std::fmt::Debug for Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        self.arena.give_back(self.offset);
+        // A fork's child has no arena, and the lock may be held by a thread that it does not have.
+        if !life::is_fork_child() {
+            self.arena.give_back(self.offset);
+        }
     }
 }
 

@@ -78,6 +78,14 @@ pub struct ShmConfig {
     pub arena: Option<Arc<Arena>>,
     /// Passed on to peers, for a process that also sleeps in poll.
     pub bell: Option<Arc<Bell>>,
+    /// Wakes peers that sleep in poll and whose bell has not come yet.
+    pub courier: Option<Arc<dyn Courier>>,
+}
+
+/// Another way to a peer than its channel: slow, and good enough to wake it once.
+pub trait Courier: Send + Sync + std::fmt::Debug {
+    /// Wakes the local rank `slot` out of its poll. Must not block.
+    fn wake(&self, slot: u32);
 }
 
 impl ShmConfig {
@@ -88,6 +96,7 @@ impl ShmConfig {
             slot_bytes: SLOT_BYTES.read().value as usize & !4095,
             arena: None,
             bell: None,
+            courier: None,
         }
     }
 }
@@ -99,6 +108,7 @@ impl Default for ShmConfig {
             slot_bytes: SLOT_BYTES.default as usize,
             arena: None,
             bell: None,
+            courier: None,
         }
     }
 }

@@ -13,6 +13,7 @@ mod arena;
 pub mod arena_forks;
 mod arena_rooms;
 pub mod arena_table;
+mod bells;
 pub mod cell;
 mod config;
 pub(crate) mod fuzz;
@@ -39,7 +40,8 @@ pub(crate) mod model {
 pub use announce::{ArenaView, Reads, view_of};
 pub use arena::{Arena, Block};
 pub use config::{
-    ALLOC_MIN_BYTES, ARENA_BYTES, MEMORY_READ_MIN_BYTES, PARAMS, POOL_BYTES, REFERENCE_MIN_BYTES, SLOT_BYTES, ShmConfig,
+    ALLOC_MIN_BYTES, ARENA_BYTES, Courier, MEMORY_READ_MIN_BYTES, PARAMS, POOL_BYTES, REFERENCE_MIN_BYTES, SLOT_BYTES,
+    ShmConfig,
 };
 /// Longest frame that fits one cell.
 pub use layout::CELL_PAYLOAD;
@@ -51,6 +53,7 @@ use crate::board::Board;
 use crate::error::HalError;
 use crate::os::bell::Bell;
 use crate::os::memfd;
+use bells::BellText;
 use cell::Words;
 use layout::{ArenaText, CELLS_PAYLOAD_MAX, CHANNEL_BYTES, HEAD_MAX, MemoryText};
 use offer::map_offer;
@@ -78,6 +81,7 @@ pub struct Shm {
     bell: Option<Arc<Bell>>,
     /// Some frame was to be read in this process's memory.
     uses_memory: bool,
+    courier: Option<Arc<dyn Courier>>,
     home: Home,
     /// Indexed by [`Peer`]; closed ones stay empty.
     pairs: Vec<Option<Box<Pair>>>,
@@ -109,6 +113,7 @@ impl Shm {
             arena: config.arena,
             bell: config.bell,
             uses_memory: false,
+            courier: config.courier,
             home: Home { pool, completed: Vec::new(), unread: Vec::new() },
             pairs: Vec::new(),
             peer_of_slot: vec![None; slots as usize],
@@ -127,10 +132,12 @@ impl Shm {
             return Err(HalError::AlreadyOpen { slot });
         }
         let (channel, fd) = memfd::create_produced("pulc-channel", CHANNEL_BYTES)?;
+        channel.leave_out_of_forks()?;
         let offer = self.offer(fd)?;
         let peer = Peer(self.pairs.len() as u32);
-        let mut pair = Pair::new(slot, channel);
+        let mut pair = Pair::new(slot, channel, self.courier.clone());
         pair.arena_told = self.arena.is_some();
+        pair.bell_told = self.bell.is_some();
         self.pairs.push(Some(Box::new(pair)));
         self.peer_of_slot[slot as usize] = Some(peer);
         Ok((peer, offer))
@@ -147,6 +154,9 @@ impl Shm {
         }
         if let Some(text) = MemoryText::decode(what)? {
             return self.accept_memory(slot, text).map(|peer| (peer, None));
+        }
+        if let Some(text) = BellText::decode(what)? {
+            return self.accept_bell(slot, text, fds).map(|peer| (peer, None));
         }
         let known = self.peer_of_slot[slot as usize];
         if known.is_some_and(|peer| self.pair(peer).is_none_or(|pair| pair.is_complete())) {

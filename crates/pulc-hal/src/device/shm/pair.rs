@@ -6,6 +6,7 @@
 
 use super::announce::{self, Reads};
 use super::cell::Words;
+use super::config::Courier;
 use super::layout::{
     CELLS, CELLS_AT, CREDIT_AT, CREDIT_BATCH, HEAD_MAX, Header, Kind, LINE, REFERENCE_BYTES, Reference,
 };
@@ -52,7 +53,10 @@ pub struct Pair {
     consumer: Consumer,
     references_consumed: u32,
     published: u64,
-    bell: Option<OwnedFd>,
+    pub(super) bell: Option<OwnedFd>,
+    courier: Option<Arc<dyn Courier>>,
+    /// Whether the peer has been told of our bell.
+    pub bell_told: bool,
     /// Whether the peer has been told of our arena, and what it answered.
     pub arena_told: bool,
     pub(super) reads: Reads,
@@ -131,7 +135,7 @@ pub struct Taken {
 }
 
 impl Pair {
-    pub fn new(slot: u32, channel: WriteMap) -> Pair {
+    pub fn new(slot: u32, channel: WriteMap, courier: Option<Arc<dyn Courier>>) -> Pair {
         Pair {
             slot,
             channel,
@@ -145,6 +149,8 @@ impl Pair {
             references_consumed: 0,
             published: 0,
             bell: None,
+            courier,
+            bell_told: false,
             arena_told: false,
             reads: Reads::NotYet,
             reading: Reading::default(),
@@ -367,6 +373,14 @@ impl Pair {
 
     #[inline(always)]
     pub(super) fn ring(&self, board: &Board) {
-        board.slot(self.slot).ring(self.bell.as_ref().map(|bell| bell.as_fd()));
+        board.slot(self.slot).ring_or(self.bell.as_ref().map(|bell| bell.as_fd()), || self.wake_otherwise());
+    }
+
+    /// The peer sleeps in poll and has not told us its bell yet.
+    #[cold]
+    fn wake_otherwise(&self) {
+        if let Some(courier) = &self.courier {
+            courier.wake(self.slot);
+        }
     }
 }

@@ -30,6 +30,7 @@ impl Pool {
         let slot_bytes = slot_bytes + SLOT_EXTRA;
         let slots = (bytes / slot_bytes).max(1);
         let (map, fd) = create_produced("pulc-pool", slots * slot_bytes)?;
+        map.leave_out_of_forks()?;
         Ok(Pool { map, fd, slot_bytes, free: (0..slots as u32).collect() })
     }
 

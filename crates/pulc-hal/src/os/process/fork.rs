@@ -46,6 +46,33 @@ pub fn fork_alone() -> io::Result<Forked> {
     }
 }
 
+/// Splits this process although it has threads, as programs do; the child runs `child`, then everything that runs at `exit`,
+/// with that status. For tests of what survives a fork. How the child ended: its status, or minus the signal that killed it (it
+/// kills itself when it takes longer than half a minute).
+///
+/// # Errors
+/// When the system gives no process.
+#[cfg(any(test, feature = "conformance"))]
+pub fn fork_beside_threads(child: fn() -> i32) -> io::Result<i32> {
+    const PATIENCE_S: u32 = 30;
+    // SAFETY: the child calls one function of the test's, which bears that locks of other threads may be held: that is what
+    // is tested. The C library makes its own memory allocator usable in the child.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: sets a timer of the child's own.
+        unsafe { libc::alarm(PATIENCE_S) };
+        std::process::exit(child());
+    }
+    let pid = Pid::from_raw(pid).ok_or_else(io::Error::last_os_error)?;
+    let status = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty())?;
+    let status = status.map(|(_, status)| (status.exit_status(), status.terminating_signal()));
+    Ok(match status {
+        Some((Some(code), _)) => code,
+        Some((None, Some(signal))) => -signal,
+        _ => i32::MIN,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

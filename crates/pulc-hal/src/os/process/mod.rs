@@ -8,6 +8,8 @@
 mod child;
 mod fork;
 
+#[cfg(any(test, feature = "conformance"))]
+pub use fork::fork_beside_threads;
 pub use fork::{Forked, fork_alone};
 
 use child::{Plan, child_main};

@@ -1,0 +1,81 @@
+//! Finding a port by its name: asked once, remembered, and looked up again when it has moved. Used by `port` for single sends and
+//! by `members` for many; always with the engine locked, never blocks.
+
+use crate::table::{PortTable, Whereabouts};
+use crate::{Address, Error, error};
+use pulc_base::Proto;
+use pulc_handler::{Engine, Process, SendFault};
+use std::sync::atomic::Ordering;
+
+/// One search on its way.
+#[derive(Default)]
+pub(crate) struct Finding {
+    question: Option<u64>,
+}
+
+/// Why there is no place.
+pub(crate) enum NotFound {
+    Said(Error),
+    /// No channel can be made to its rank; to be told with the engine unlocked.
+    NoWay(SendFault),
+}
+
+impl NotFound {
+    pub fn into_error(self, process: &Process) -> Error {
+        match self {
+            NotFound::Said(error) => error,
+            NotFound::NoWay(fault) => error::of_send(process, fault),
+        }
+    }
+}
+
+impl Finding {
+    /// Whether anybody had to be asked.
+    pub fn has_asked(&self) -> bool {
+        self.question.is_some()
+    }
+
+    /// Where the port is. `None`: not known yet, or its messages may not go there yet.
+    pub fn step(&mut self, engine: &mut Engine, to: &Address) -> Option<Result<Whereabouts, NotFound>> {
+        let dst = to.rank();
+        let table = engine.handler::<PortTable>(Proto::PORT).expect("registered by attach");
+        let key = (dst, to.shared_name().clone());
+        if let Some(place) = table.known.get(&key).copied() {
+            if place.via.is_some() {
+                return None;
+            }
+            return Some(Ok(self.found(table, to, place)));
+        }
+        if let Some(end) = engine.end_of(dst) {
+            return Some(Err(NotFound::Said(Error::PeerGone { rank: dst, how: end.to_string() })));
+        }
+        let Some(question) = self.question else {
+            if let Err(fault) = engine.connect(dst) {
+                return Some(Err(NotFound::NoWay(fault)));
+            }
+            let (table, outbox) = engine.handler_and_outbox::<PortTable>(Proto::PORT).expect("registered by attach");
+            self.question = Some(table.ask(dst, to.name(), outbox));
+            return None;
+        };
+        let table = engine.handler::<PortTable>(Proto::PORT).expect("registered by attach");
+        let place = table.answer(question)?;
+        table.known.insert(key, place);
+        Some(Ok(self.found(table, to, place)))
+    }
+
+    /// An address remembers the port itself unless that has moved to another process.
+    fn found(&mut self, table: &mut PortTable, to: &Address, place: Whereabouts) -> Whereabouts {
+        self.forget(table);
+        if place.rank == to.rank() {
+            to.remember(place.number, table.epoch.load(Ordering::Relaxed));
+        }
+        place
+    }
+
+    /// Nobody waits for the answer any more.
+    pub fn forget(&mut self, table: &mut PortTable) {
+        if let Some(question) = self.question.take() {
+            table.forget_question(question);
+        }
+    }
+}
