@@ -93,13 +93,13 @@ impl ReceiveHandler for Stub {
         let mut bytes = Vec::new();
         body.append_to(&mut bytes);
         self.turns += 1;
-        if self.turns % 2 == 0 { Fate::Done } else { Fate::Kept }
+        if self.turns.is_multiple_of(2) { Fate::Done } else { Fate::Kept }
     }
 
     fn begin(&mut self, id: TransferId, _: &[u8], total: usize, asked: bool, _: u64, here: &mut Here<'_, '_>) -> Begin {
         self.turns += 1;
         self.under_way.insert(self.turns, total);
-        if asked && self.turns % 3 == 0 {
+        if asked && self.turns.is_multiple_of(3) {
             here.outbox.grant(id);
             return Begin::Hold(self.turns);
         }

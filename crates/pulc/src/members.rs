@@ -127,32 +127,29 @@ impl Port {
         let reference_min = process.lock().engine.limits().reference_min_bytes;
         let bytes = if bytes.len() < reference_min { bytes } else { once_for_the_node(process, list, written, bytes) };
         let mut guard = process.lock();
-        let mut step = |engine: &mut Engine| {
-            list.iter_mut().fold(true, |all, member| member.step(self, engine, tag, bytes) && all)
+        // Every member goes as far as it can, whatever the others do.
+        let step = |list: &mut [Member], engine: &mut Engine| {
+            list.iter_mut().filter_map(|member| (!member.step(self, engine, tag, bytes)).then_some(())).count() == 0
         };
-        if !step(&mut guard.engine) {
+        if !step(list, &mut guard.engine) {
             let hand = &mut Hand::empty();
             let until = deadline.map_or(lookup, |deadline| deadline.min(lookup));
-            let mut go_on = |engine: &mut Engine, _: &mut Hand<'_>| step(engine).then_some(());
+            let mut go_on = |engine: &mut Engine, _: &mut Hand<'_>| step(list, engine).then_some(());
             let (mut waited, mut next) = process.wait(guard, hand, Some(until), Watch::Always, &mut go_on);
             if matches!(waited, Waited::Timeout) && deadline.is_none_or(|deadline| lookup < deadline) {
                 // Names that nobody has opened by now are not found.
                 list.iter_mut().for_each(|member| member.not_found(&mut next.engine, self));
-                let mut go_on = |engine: &mut Engine, _: &mut Hand<'_>| {
-                    list.iter_mut().fold(true, |all, m| m.step(self, engine, tag, bytes) && all).then_some(())
-                };
+                let mut go_on = |engine: &mut Engine, _: &mut Hand<'_>| step(list, engine).then_some(());
                 (waited, next) = process.wait(next, hand, deadline, Watch::Always, &mut go_on);
             }
             if matches!(waited, Waited::Timeout) {
                 list.iter_mut().for_each(|member| member.give_up(&mut next.engine, bytes));
                 // What has begun to flow cannot be called back.
-                (_, next) = process.wait(next, hand, None, Watch::Always, |engine, _| {
-                    list.iter_mut().fold(true, |all, m| m.step(self, engine, tag, bytes) && all).then_some(())
-                });
+                (_, next) = process.wait(next, hand, None, Watch::Always, |engine, _| step(list, engine).then_some(()));
             }
             guard = next;
         }
-        process.announce(&mut guard);
+        process.announce(&guard);
         drop(guard);
         for member in list.iter_mut() {
             if let State::Fault(fault) = member.state {
