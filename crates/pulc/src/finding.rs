@@ -3,7 +3,7 @@
 
 use crate::table::{PortTable, Whereabouts};
 use crate::{Address, Error, error};
-use pulc_base::Proto;
+use pulc_base::{Proto, Rank};
 use pulc_handler::{Engine, Process, SendFault};
 use std::sync::atomic::Ordering;
 
@@ -11,6 +11,8 @@ use std::sync::atomic::Ordering;
 #[derive(Default)]
 pub(crate) struct Finding {
     question: Option<u64>,
+    /// Who has the port now, as its old owner says.
+    elsewhere: Option<Rank>,
 }
 
 /// Why there is no place.
@@ -46,21 +48,22 @@ impl Finding {
             }
             return Some(Ok(self.found(table, to, place)));
         }
-        if let Some(end) = engine.end_of(dst) {
-            return Some(Err(NotFound::Said(Error::PeerGone { rank: dst, how: end.to_string() })));
+        let mut owner = self.elsewhere.unwrap_or(dst);
+        if let Some(moved_to) = self.question.and_then(|question| table.elsewhere(question)) {
+            self.forget(table);
+            (self.elsewhere, owner) = (Some(moved_to), moved_to);
         }
-        let Some(question) = self.question else {
-            if let Err(fault) = engine.connect(dst) {
+        if let Some(end) = engine.end_of(owner) {
+            return Some(Err(NotFound::Said(Error::PeerGone { rank: owner, how: end.to_string() })));
+        }
+        if self.question.is_none() {
+            if let Err(fault) = engine.connect(owner) {
                 return Some(Err(NotFound::NoWay(fault)));
             }
             let (table, outbox) = engine.handler_and_outbox::<PortTable>(Proto::PORT).expect("registered by attach");
-            self.question = Some(table.ask(dst, to.name(), outbox));
-            return None;
-        };
-        let table = engine.handler::<PortTable>(Proto::PORT).expect("registered by attach");
-        let place = table.answer(question)?;
-        table.known.insert(key, place);
-        Some(Ok(self.found(table, to, place)))
+            self.question = Some(table.ask(owner, key, outbox));
+        }
+        None
     }
 
     /// An address remembers the port itself unless that has moved to another process.

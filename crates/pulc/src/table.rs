@@ -8,12 +8,12 @@ mod state;
 
 pub(crate) use moves::{Answer, Whereabouts};
 use moves::{Offer, Stage};
+use state::Question;
 use state::SMALL_BYTES;
 pub(crate) use state::{Cost, Kept, PortState, Posted};
 
 use crate::Error;
 use crate::header::{Header, Kind};
-use crate::select::Readiness;
 use crate::spare::Spare;
 use crate::table::arrivals::Coming;
 use crate::transfers::{Goal, Transfers};
@@ -37,13 +37,13 @@ pub(crate) struct PortTable {
     pub receives: Receives,
     pub transfers: Transfers,
     lookups: Vec<(Rank, String, u64)>,
-    /// Questions that wait for an answer: who was asked, and what he said.
-    questions: HashMap<u64, (Rank, Option<Whereabouts>)>,
+    /// Questions that wait for an answer.
+    questions: HashMap<u64, Question>,
     next_question: u64,
     /// Ports of others, by rank and name.
     pub known: HashMap<(Rank, Arc<str>), Whereabouts>,
     /// Ports that were here and have moved, by name.
-    elsewhere: HashMap<Arc<str>, Whereabouts>,
+    elsewhere: HashMap<Arc<str>, Rank>,
     /// Ports that others offer to this process.
     offers: Vec<Offer>,
     /// Counts up whenever something known may be wrong now.
@@ -142,26 +142,19 @@ impl PortTable {
         self.ports.get_mut(place_of(number))?.as_mut().filter(|port| port.number == number)
     }
 
-    /// What a receive from this port would find.
-    pub fn readiness(&mut self, number: u32) -> Readiness {
-        let nobody_left = self.others_alive == 0 && self.last_end.is_some();
-        let Some(port) = self.port(number) else { return Readiness::default() };
-        let read = port.queue.kept_len() > 0;
-        Readiness { read, write: false, ended: !read && (nobody_left || port.broken.is_some()) }
-    }
-
-    /// Asks `dst` for the number of a port; see [`PortTable::answer`].
-    pub fn ask(&mut self, dst: Rank, name: &str, outbox: &mut Outbox) -> u64 {
+    /// Asks `owner` for the number of a port that is known by this address. The answer makes it known, or says who has it.
+    pub fn ask(&mut self, owner: Rank, address: (Rank, Arc<str>), outbox: &mut Outbox) -> u64 {
         let question = self.next_question;
         self.next_question += 1;
-        self.questions.insert(question, (dst, None));
-        outbox.post(dst, Proto::PORT, &Header { port: 0, kind: Kind::Lookup, tag: question }.encode(), name.as_bytes());
+        let header = Header { port: 0, kind: Kind::Lookup, tag: question };
+        outbox.post(owner, Proto::PORT, &header.encode(), address.1.as_bytes());
+        self.questions.insert(question, Question { asked: owner, address, elsewhere: None });
         question
     }
 
-    /// Where the port is that was asked for, once it is known.
-    pub fn answer(&self, question: u64) -> Option<Whereabouts> {
-        self.questions.get(&question)?.1
+    /// Who has the port that was asked for, if it has moved.
+    pub fn elsewhere(&self, question: u64) -> Option<Rank> {
+        self.questions.get(&question)?.elsewhere
     }
 
     /// Asking was given up, or the answer taken.
@@ -169,12 +162,16 @@ impl PortTable {
         self.questions.remove(&question);
     }
 
-    /// An answer has come. Nobody answers for another: it would send messages to a wrong port.
-    fn answered(&mut self, question: u64, by: Rank, place: Whereabouts) {
-        if let Some((asked, answer)) = self.questions.get_mut(&question)
-            && *asked == by
-        {
-            *answer = Some(place);
+    /// An answer has come. Nobody answers for another: it would send messages to a wrong port. What is found is known at once,
+    /// before its owner can say anything more about it; what is known already knows better.
+    fn answered(&mut self, question: u64, by: Rank, answer: Result<u32, Rank>) {
+        let Some(open) = self.questions.get_mut(&question).filter(|open| open.asked == by) else { return };
+        match answer {
+            Ok(number) => {
+                let place = Whereabouts { rank: by, number, via: None };
+                self.known.entry(open.address.clone()).or_insert(place);
+            }
+            Err(rank) => open.elsewhere = Some(rank),
         }
     }
 
@@ -197,9 +194,9 @@ impl PortTable {
             outbox.post(src, Proto::PORT, &Header { port: number, kind: Kind::Found, tag }.encode(), &[]);
             return;
         }
-        if let Some(place) = self.elsewhere.get(name.as_str()) {
-            let header = Header { port: place.number, kind: Kind::Elsewhere, tag };
-            outbox.post(src, Proto::PORT, &header.encode(), &place.rank.0.to_le_bytes());
+        if let Some(owner) = self.elsewhere.get(name.as_str()) {
+            let header = Header { port: 0, kind: Kind::Elsewhere, tag };
+            outbox.post(src, Proto::PORT, &header.encode(), &owner.0.to_le_bytes());
             return;
         }
         // Those of the same rank that gave up long ago make room for those who ask now; nobody's questions push out another's.
@@ -246,12 +243,12 @@ impl ReceiveHandler for PortTable {
                 Fate::Done
             }
             Kind::Found => {
-                self.answered(header.tag, src, Whereabouts { rank: src, number: header.port, via: None });
+                self.answered(header.tag, src, Ok(header.port));
                 Fate::Done
             }
             Kind::Elsewhere => {
                 if let Some(rank) = moves::rank_of(body) {
-                    self.answered(header.tag, src, Whereabouts { rank, number: header.port, via: None });
+                    self.answered(header.tag, src, Err(rank));
                 }
                 Fate::Done
             }

@@ -176,7 +176,14 @@ impl PortTable {
         let Kept::Asked { total, transfer, id } = *kept else { return };
         let mut bytes = Vec::new();
         if total <= budget && bytes.try_reserve_exact(total).is_ok() {
-            *kept = Kept::Coming { bytes, total, cost: Cost::NONE, asked: total, transfer, done: false };
+            *kept = Kept::Coming {
+                bytes,
+                total,
+                cost: Cost { payer: id.src, bytes: 0 },
+                asked: total,
+                transfer,
+                done: false,
+            };
             self.budget -= total;
             outbox.grant(id);
         }

@@ -122,7 +122,7 @@ impl PortTable {
         }
         port.stage = Stage::Moved(Moved { to, number: theirs, open: told.clone(), told, is_whole: false });
         self.names.remove(&port.name);
-        self.elsewhere.insert(Arc::clone(&port.name), Whereabouts { rank: to, number: theirs, via: None });
+        self.elsewhere.insert(Arc::clone(&port.name), to);
         self.pass_on(number, outbox);
     }
 
@@ -178,10 +178,6 @@ impl PortTable {
                 }
                 Some(_) => {}
             }
-            if moved.told.insert(Rank(src)) {
-                moved.open.insert(Rank(src));
-                tell_move(Rank(src), number, moved.to, moved.number, outbox);
-            }
             let (bytes, cost, asked) = match port.queue.take(entry) {
                 Some(Kept::Small { bytes, len, cost }) => (bytes[..usize::from(len)].to_vec(), cost, 0),
                 Some(Kept::Whole { bytes, cost }) => (bytes, cost, 0),
@@ -194,6 +190,11 @@ impl PortTable {
                 }
                 Some(Kept::Asked { .. }) | None => continue,
             };
+            // It sent here without having been told. Of those whose messages were passed on to us their last word will come.
+            if cost.payer == Rank(src) && moved.told.insert(Rank(src)) {
+                moved.open.insert(Rank(src));
+                tell_move(Rank(src), number, moved.to, moved.number, outbox);
+            }
             if cost.bytes == 0 && asked == 0 {
                 port.backlog = port.backlog.saturating_sub(bytes.len() as u64 + MESSAGE_COST);
             }

@@ -1,6 +1,7 @@
 //! What one port has: receives that wait, messages that are kept, and where it stands. Plain data of the table.
 
 use super::moves::Stage;
+use crate::select::Readiness;
 use crate::waiting::Ticket;
 use pulc_base::Rank;
 use pulc_handler::matching::Matching;
@@ -18,16 +19,21 @@ pub(crate) struct Posted {
     pub capacity: usize,
 }
 
+/// A question for the number of a port.
+pub(super) struct Question {
+    /// Who alone may answer.
+    pub asked: Rank,
+    /// What it will be known by.
+    pub address: (Rank, Arc<str>),
+    /// The port has moved there.
+    pub elsewhere: Option<Rank>,
+}
+
 /// Whose credit a kept message counts against, and how much.
 #[derive(Clone, Copy)]
 pub(crate) struct Cost {
     pub payer: Rank,
     pub bytes: u64,
-}
-
-impl Cost {
-    /// Of what was asked for.
-    pub const NONE: Cost = Cost { payer: Rank(0), bytes: 0 };
 }
 
 /// A message that nobody waited for.
@@ -122,5 +128,13 @@ impl super::PortTable {
                 }
             }
         }
+    }
+
+    /// What a receive from this port would find.
+    pub fn readiness(&mut self, number: u32) -> Readiness {
+        let nobody_left = self.others_alive == 0 && self.last_end.is_some();
+        let Some(port) = self.port(number) else { return Readiness::default() };
+        let read = port.queue.kept_len() > 0;
+        Readiness { read, write: false, ended: !read && (nobody_left || port.broken.is_some()) }
     }
 }

@@ -256,6 +256,7 @@ fn an_owner_killed_while_its_port_moves_is_told_to_everyone_concerned() {
 #[test]
 fn a_port_stays_when_its_taker_is_killed_before_and_ends_when_it_is_killed_afterwards() {
     let keeper = Keeper::start(Job::on_one_node("move_taker_killed", 3));
+    keeper.hear(1);
     keeper.hear(0);
     keeper.kill(1);
     keeper.hear(0);

@@ -216,7 +216,10 @@ impl Stage {
                 };
                 assert!(matches!(error, Error::PeerGone { rank: Rank(2), .. }), "{error}");
             }
-            1 => std::thread::sleep(HANG),
+            1 => {
+                say("attached");
+                std::thread::sleep(HANG);
+            }
             _ => {
                 self.port.send(&Address::new(Rank(0), "ball"), 1, b"x").unwrap();
                 self.port.recv_timeout(From::Any, Match::Tag(7), &mut [], HANG).unwrap();
