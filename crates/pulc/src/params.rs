@@ -18,7 +18,7 @@ pub static LOOKUPS_PER_RANK: Param = Param {
     default: 256,
     min: 1,
     max: 65_536,
-    text: "questions of one rank for ports or endpoints that are not open yet; older ones are forgotten, or refused",
+    text: "questions of one rank for ports that are not open yet; older ones are forgotten",
 };
 
 pub static DATAGRAM_MAX_BYTES: Param = Param {
