@@ -2,6 +2,7 @@
 
 pub mod abi;
 pub mod convert;
+mod door;
 pub mod errors;
 pub mod guard;
 mod hand;
