@@ -26,8 +26,9 @@ const HURRIED_MAX: u32 = 16;
 /// Messages of the keeper taken in one go.
 const NEWS_BUDGET: usize = 64;
 /// Polls with frames after which the keeper is listened to whatever the board says: everyone can write there, and a process that
-/// always has something to do never looks up by itself.
-const DEAF_POLLS_MAX: u32 = 1 << 17;
+/// always has something to do never looks up by itself. Some seconds of messages at full rate: a look is a system call, and a million
+/// messages make none.
+const DEAF_POLLS_MAX: u32 = 1 << 24;
 
 impl Engine {
     /// Whether the peer that sent last has sent again. Looks at one line.
