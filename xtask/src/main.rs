@@ -92,5 +92,7 @@ fn main() -> ExitCode {
 
 /// Root of the repository: where this crate was built from.
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies directly under the root").to_path_buf()
+    // Asked while it runs: a build tree that was copied from another clone must not work on that clone.
+    let own = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    Path::new(&own).parent().expect("xtask lies directly under the root").to_path_buf()
 }
