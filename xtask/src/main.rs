@@ -8,6 +8,7 @@ mod c_door;
 mod cargo_tests;
 mod cluster;
 mod dist;
+mod foreign;
 mod fuzz;
 mod mpi;
 mod mpi_door;
@@ -50,6 +51,8 @@ enum Command {
     Dist,
     /// Test the MPI doors only: C programs, a profiling tool, headers of a reference (PULC_MPI_REFERENCES)
     MpiDoors,
+    /// Run other people's MPI programs on dist/: mpi4py's suite, ScaLAPACK's testers, Intel's benchmarks (fetches them)
+    Foreign(foreign::Arguments),
     /// Write what is made from the tables of MPI functions and constants: headers, symbol lists, coverage page
     Mpi,
     /// Look for inputs that break a parser, with cargo-fuzz and a nightly compiler
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Command::Ci => test::ci(&root),
         Command::Tidy => tidy::run(&root),
         Command::Dist => dist::run(&root),
+        Command::Foreign(arguments) => foreign::run(&root, &arguments),
         Command::Mpi => mpi::write(&root),
         Command::Fuzz(arguments) => fuzz::run(&root, &arguments),
         Command::MpiDoors => mpi_door::test(&root),

@@ -5,7 +5,7 @@
 use crate::cargo_tests::Results;
 use crate::skips::{self, Skips};
 use crate::steps::{self, Outcome, Report, Scratch, cargo};
-use crate::{bench, c_door, dist, fuzz, mpi_door, record, tidy};
+use crate::{bench, c_door, dist, foreign, fuzz, mpi_door, record, tidy};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -26,6 +26,7 @@ pub fn test(root: &Path, full: bool) -> Outcome {
             false => counts
                 .push_str("fuzz: skipped, there is no nightly compiler with cargo-fuzz; the corpora were replayed\n\n"),
         }
+        report.step("foreign MPI programs", || foreign::run(root, &foreign::Arguments::all()));
         for (name, arguments) in FIGURES {
             let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
             report.step(&format!("bench {name}"), || bench::bench(root, &arguments));

@@ -66,7 +66,8 @@ pub trait Abi: Sized + 'static {
         // SAFETY: not ignored, so it points to a status of the caller.
         let status = unsafe { &mut *status };
         Self::fill_status(status, from);
-        if with_error {
+        // The empty status has an error field too: success (MPI-5.0, 3.7.3).
+        if with_error || *from == Status::EMPTY {
             Self::set_error(status, Self::constant_out(Set::ErrorClass, from.error));
         }
     }

@@ -10,6 +10,10 @@ use crate::memory::Addr;
 
 pub(super) fn bcast(comm: &Communicator, buf: Addr, count: i64, datatype: Datatype, root: i32) -> Result<Program> {
     let mut program = Program::new();
+    if comm.remote.is_some() && root == PROC_NULL {
+        // A bystander: nothing else that it says counts.
+        return Ok(program);
+    }
     let data = Data::new(buf, count, datatype)?;
     if comm.remote.is_none() {
         check_root(comm, root)?;
@@ -18,7 +22,6 @@ pub(super) fn bcast(comm: &Communicator, buf: Addr, count: i64, datatype: Dataty
     }
     match root {
         ROOT => program.send(data, 0),
-        PROC_NULL => {}
         root => {
             check_root(comm, root)?;
             if comm.me == 0 {

@@ -34,7 +34,9 @@ macro_rules! collectives {
         #[allow(clippy::too_many_arguments, reason = "the standard's")]
         pub fn $persistent($($arg: $type,)* comm: Comm, _info: Info) -> Result<Request> {
             let found = comm::find(comm)?;
-            keep(Plan::Collective(Arc::new($make(&found, $($arg),*)?)), comm)
+            let mut program = $make(&found, $($arg),*)?;
+            program.persist(&found);
+            keep(Plan::Collective(Arc::new(program)), comm)
         }
     )*};
 }

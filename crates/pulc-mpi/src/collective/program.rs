@@ -1,12 +1,14 @@
 //! What a collective does on this process: rounds of steps, made before anything is sent and executed as often as it is started. Making
 //! one never looks at the program's data.
 
+use crate::comm::{Communicator, Form};
 use crate::data::Data;
 use crate::datatype::{self, TypeRef};
 use crate::error::Result;
 use crate::handle::Datatype;
 use crate::memory::{Addr, Room};
 use crate::op::OpRef;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 /// Among whom a message of a step goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,11 +61,24 @@ pub(crate) enum Step {
 pub(crate) struct Program {
     pub rounds: Vec<Vec<Step>>,
     rooms: Vec<Room>,
+    turns: Option<Turns>,
+}
+
+/// Tags of a persistent collective: members make theirs in the same order, but may start them in any (MPI-5.0, 6.13).
+struct Turns {
+    /// Of either side, with room for the turn.
+    tags: [i32; 2],
+    next: AtomicI32,
+}
+
+impl Turns {
+    /// Bits of a tag that tell the turn.
+    const BITS: u32 = 12;
 }
 
 impl Program {
     pub fn new() -> Program {
-        Program { rounds: vec![Vec::new()], rooms: Vec::new() }
+        Program { rounds: vec![Vec::new()], rooms: Vec::new(), turns: None }
     }
 
     fn push(&mut self, step: Step) {
@@ -96,6 +111,24 @@ impl Program {
         if from >= 0 {
             self.push(Step::Recv { data, from, side });
         }
+    }
+
+    /// Takes a place among the persistent collectives of a communicator.
+    pub fn persist(&mut self, comm: &Communicator) {
+        let form = Form::Persistent;
+        let place = |comm: &Communicator| {
+            let number = comm.next_collective(form);
+            number & !0x0fff_ffff | number << Turns::BITS & 0x0fff_ffff
+        };
+        let local = comm.remote.as_ref().map_or(0, |remote| place(&remote.local));
+        self.turns = Some(Turns { tags: [place(comm), local], next: AtomicI32::new(0) });
+    }
+
+    /// The tags of the next start, if it is a persistent one.
+    pub fn next_turn(&self) -> Option<[i32; 2]> {
+        let turns = self.turns.as_ref()?;
+        let turn = turns.next.fetch_add(1, Ordering::Relaxed) & ((1 << Turns::BITS) - 1);
+        Some(turns.tags.map(|tag| tag | turn))
     }
 
     /// Whether it is an exchange of the program's own messages.

@@ -89,13 +89,16 @@ pub(super) fn reduce(
     op: Op,
     root: i32,
 ) -> Result<Program> {
-    let job = Job::new(op, count, datatype)?;
     let mut program = Program::new();
+    if comm.remote.is_some() && root == PROC_NULL {
+        // A bystander: nothing else that it says counts.
+        return Ok(program);
+    }
+    let job = Job::new(op, count, datatype)?;
     let (me, size) = (comm.me, comm.size() as i32);
     if comm.remote.is_some() {
         match root {
             ROOT => program.recv(job.data(recvbuf)?, 0),
-            PROC_NULL => {}
             root => {
                 check_root(comm, root)?;
                 let result = job.to_first(&mut program, Side::Local, me, size, |place| place, sendbuf)?;

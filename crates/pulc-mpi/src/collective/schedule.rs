@@ -2,7 +2,7 @@
 //! messages are begun and looked at.
 
 use super::program::{Program, Side, Step};
-use crate::comm::Communicator;
+use crate::comm::{Communicator, Form};
 use crate::data::Data;
 use crate::envelope::Envelope;
 use crate::error::{Error, Result};
@@ -220,9 +220,9 @@ impl Run {
 }
 
 /// The tags of the next collective on either side.
-fn next_tags(comm: &Communicator) -> [i32; 2] {
-    let local = comm.remote.as_ref().map_or(0, |remote| remote.local.next_collective());
-    [comm.next_collective(), local]
+fn next_tags(comm: &Communicator, form: Form) -> [i32; 2] {
+    let local = comm.remote.as_ref().map_or(0, |remote| remote.local.next_collective(form));
+    [comm.next_collective(form), local]
 }
 
 /// Runs a program to its end.
@@ -234,7 +234,7 @@ pub(crate) fn run(comm: &Arc<Communicator>, program: Program) -> Result<()> {
 pub(crate) fn run_tagged(comm: &Arc<Communicator>, program: Program, tag: Option<i32>) -> Result<()> {
     let process = world::process()?;
     let mut run = match tag {
-        None => Run::new(comm, Arc::new(program), next_tags(comm)),
+        None => Run::new(comm, Arc::new(program), next_tags(comm, Form::Blocking)),
         Some(tag) => Run::new(comm, Arc::new(program), [tag; 2]),
     };
     while !run.advance(process) {
@@ -252,7 +252,11 @@ pub(crate) fn begin(engine: &mut Engine, program: Arc<Program>, comm: Comm) -> R
     let table = matcher(engine);
     let found = Arc::clone(table.comm(comm)?);
     // What is no collective must not be counted as one: the other members do not take part.
-    let tags = if program.is_plain() { [0; 2] } else { next_tags(&found) };
+    let tags = match program.next_turn() {
+        Some(tags) => tags,
+        None if program.is_plain() => [0; 2],
+        None => next_tags(&found, Form::Nonblocking),
+    };
     let run = Run::new(&found, program, tags);
     let request = table.requests.add(Work::None, comm);
     let schedule = Arc::new(Schedule { request, run: Mutex::new(run) });

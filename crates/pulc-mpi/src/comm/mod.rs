@@ -22,6 +22,14 @@ use pulc_handler::matching::Pattern;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// How a collective was called. Tags below `0x3000_0000` are theirs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Form {
+    Blocking,
+    Nonblocking,
+    Persistent,
+}
+
 /// A communicator.
 pub(crate) struct Communicator {
     pub handle: Comm,
@@ -34,8 +42,8 @@ pub(crate) struct Communicator {
     is_whole: bool,
     /// The other side of an intercommunicator.
     pub remote: Option<Remote>,
-    /// Numbers the collectives, so that those under way at the same time do not mix.
-    collectives: AtomicU32,
+    /// Number the collectives of each form, so that those under way at the same time do not mix.
+    collectives: [AtomicU32; 3],
     errhandler: AtomicI32,
     pub attributes: AttrSet,
     extras: Mutex<Extras>,
@@ -77,7 +85,7 @@ impl Communicator {
             group,
             is_whole,
             remote,
-            collectives: AtomicU32::new(0),
+            collectives: Default::default(),
             errhandler: AtomicI32::new(Errhandler::ERRORS_ARE_FATAL.0),
             attributes: AttrSet::default(),
             extras: Mutex::new(Extras::default()),
@@ -148,9 +156,11 @@ impl Communicator {
         )
     }
 
-    /// A number for the next collective, used as its tag.
-    pub fn next_collective(&self) -> i32 {
-        (self.collectives.fetch_add(1, Ordering::Relaxed) & 0x7fff_ffff) as i32
+    /// A number for the next collective of a form, used as its tag. Every form counts for itself: programs exist that call a blocking
+    /// and a nonblocking one in another order on another process, which the standard forbids and other implementations take.
+    pub fn next_collective(&self, form: Form) -> i32 {
+        let number = self.collectives[form as usize].fetch_add(1, Ordering::Relaxed) & 0x0fff_ffff;
+        (form as u32 * 0x1000_0000 | number) as i32
     }
 
     pub fn errhandler(&self) -> Errhandler {

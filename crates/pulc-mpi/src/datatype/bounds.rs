@@ -47,14 +47,13 @@ impl Hull {
             self.data = Some((from.min(begin), to.max(end)));
             self.align = self.align.max(align);
         }
-        // Where a bound was not set, the data is the bound: the rounding of a part means nothing to the whole.
+        // The rounding of a part lies within the whole, as other implementations have it: programs that describe a type as nested
+        // structures (NumPy does) rely on it.
         if part.lb_is_set || has_data {
-            let lb = plus(if part.lb_is_set { part.lb } else { part.true_lb }, low)?;
-            self.lb = Some(stronger(self.lb, (lb, part.lb_is_set), i64::min));
+            self.lb = Some(stronger(self.lb, (plus(part.lb, low)?, part.lb_is_set), i64::min));
         }
         if part.ub_is_set || has_data {
-            let ub = plus(if part.ub_is_set { part.ub } else { part.true_ub }, high)?;
-            self.ub = Some(stronger(self.ub, (ub, part.ub_is_set), i64::max));
+            self.ub = Some(stronger(self.ub, (plus(part.ub, high)?, part.ub_is_set), i64::max));
         }
         Ok(())
     }

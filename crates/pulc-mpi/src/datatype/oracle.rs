@@ -26,10 +26,12 @@ pub enum Spec {
     Dup(Box<Spec>),
 }
 
-/// The type map: every entry with its place. Markers are entries without bytes.
+/// The type map: every entry with its place. Markers are entries without bytes, and so is the end of a part whose extent was
+/// rounded up.
 #[derive(Clone, Copy, Debug)]
 pub enum Entry {
     Data(i64, u64, u64),
+    End(i64),
     Lb(i64),
     Ub(i64),
 }
@@ -38,6 +40,7 @@ impl Entry {
     fn moved(self, by: i64) -> Entry {
         match self {
             Entry::Data(at, size, align) => Entry::Data(at + by, size, align),
+            Entry::End(at) => Entry::End(at + by),
             Entry::Lb(at) => Entry::Lb(at + by),
             Entry::Ub(at) => Entry::Ub(at + by),
         }
@@ -61,7 +64,8 @@ pub fn bounds(map: &[Entry]) -> (i64, i64) {
     let ub = match ubs.iter().max() {
         Some(&ub) => ub,
         None => {
-            let end = data.iter().map(|entry| entry.1).max().unwrap_or(0);
+            let rounded = map.iter().filter_map(|entry| if let Entry::End(at) = entry { Some(*at) } else { None });
+            let end = data.iter().map(|entry| entry.1).chain(rounded).max().unwrap_or(0);
             let align = data.iter().map(|entry| entry.2).max().unwrap_or(1);
             lb + (end - lb).div_euclid(align) * align + if (end - lb).rem_euclid(align) == 0 { 0 } else { align }
         }
@@ -83,11 +87,16 @@ fn basic_map(basic: &Basic) -> Vec<Entry> {
 
 /// Blocks of (length, place in bytes).
 fn blocks(map: &[Entry], blocks: &[(i64, i64)]) -> Vec<Entry> {
-    let extent = bounds(map).1;
+    let (lb, extent) = bounds(map);
+    let mut part = map.to_vec();
+    let has_data = map.iter().any(|entry| matches!(entry, Entry::Data(_, size, _) if *size > 0));
+    if has_data && !map.iter().any(|entry| matches!(entry, Entry::Ub(_))) {
+        part.push(Entry::End(lb + extent));
+    }
     let mut out = Vec::new();
     for &(len, at) in blocks {
         for index in 0..len {
-            out.extend(map.iter().map(|entry| entry.moved(at + index * extent)));
+            out.extend(part.iter().map(|entry| entry.moved(at + index * extent)));
         }
     }
     out
