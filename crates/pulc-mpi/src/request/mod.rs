@@ -118,7 +118,8 @@ pub(crate) fn wait_until<R>(
             let table = matcher(engine);
             match ready(table) {
                 Some(result) => Some(Some(result)),
-                None if table.requests.schedule_news => Some(None),
+                // Without a schedule under way nobody would take the news, and this wait would neither yield nor sleep.
+                None if table.requests.schedule_news && collective::any_active() => Some(None),
                 None => None,
             }
         });
