@@ -18,13 +18,14 @@ pub struct Args {
 }
 
 /// The tables of all floors, from the ground up.
-fn tables() -> [(&'static str, &'static [&'static Param]); 7] {
+fn tables() -> [(&'static str, &'static [&'static Param]); 8] {
     [
         ("shm", pulc_hal::device::shm::PARAMS),
         ("link", pulc_link::PARAMS),
         ("fault", pulc_hal::device::fault::PARAMS),
         ("handler", pulc_handler::params::PARAMS),
         ("port", pulc::params::PARAMS),
+        ("mpi", pulc_mpi::PARAMS),
         ("mesh", pulc_psid::mesh::PARAMS),
         ("jobs", pulc_psid::jobs::patience::PARAMS),
     ]

@@ -13,6 +13,7 @@ pub mod fuzz;
 #[cfg(all(test, loom))]
 mod models;
 pub mod os;
+pub mod segment;
 mod sync;
 
 pub use error::HalError;

@@ -11,6 +11,7 @@ use crate::outbox::Outbox;
 use crate::params::Limits;
 use crate::peers::{PeerState, Route};
 use crate::referring::Tokens;
+use crate::segments::Segments;
 use crate::sleepers::Sleepers;
 use crate::switch::{Hand, Handlers, ReceiveHandler};
 use crate::wire::{FRONT_MAX, HEAD_BYTES, Head};
@@ -79,6 +80,7 @@ pub struct Engine {
     /// Arenas of ranks that have ended, for messages that lie in them and were not received yet.
     pub(crate) left_arenas: HashMap<Rank, Arc<ReadMap>>,
     pub(crate) errands: Errands,
+    pub(crate) segments: Segments,
     /// What went wrong last while a channel was made.
     pub(crate) failure: Option<HalError>,
 }
@@ -155,6 +157,7 @@ impl Engine {
             tokens: Tokens::default(),
             left_arenas: HashMap::new(),
             errands: Errands::default(),
+            segments: Segments::default(),
             failure: None,
         })
     }

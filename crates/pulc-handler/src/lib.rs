@@ -22,6 +22,7 @@ mod peers;
 mod process;
 mod progress;
 mod referring;
+mod segments;
 mod sending;
 mod sleepers;
 mod switch;

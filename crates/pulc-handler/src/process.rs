@@ -3,6 +3,7 @@
 //! Called by the interfaces. Must never hold the lock across user code or while sleeping.
 
 mod beside;
+mod meeting;
 mod sends;
 mod sharing;
 mod shortly;

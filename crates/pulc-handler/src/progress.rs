@@ -14,6 +14,8 @@ use pulc_base::boot::ToRank;
 use pulc_base::clock::{self, Nanos};
 use pulc_base::{Proto, Rank};
 use pulc_hal::device::{Device, Frame, Peer, PeerFault, Sink};
+use pulc_hal::error::HalError;
+use pulc_hal::segment::SegmentText;
 use std::os::fd::OwnedFd;
 
 /// Frames taken from a device in one go.
@@ -197,6 +199,11 @@ impl Engine {
         if self.floor.peers.get(from.0 as usize).is_none_or(|peer| peer.end().is_some() || peer.ending.is_some()) {
             return;
         }
+        match SegmentText::decode(what) {
+            Ok(None) => {}
+            Ok(Some(text)) => return self.accept_segment(from, text, fds),
+            Err(error) => return self.refuse_offer(from, error),
+        }
         match self.shm.device.accept(slot as u32, what, fds) {
             Ok((peer, answer)) => {
                 self.shm.name(peer, from);
@@ -208,12 +215,14 @@ impl Engine {
                     broker.pass(from, offer.what, offer.fds);
                 }
             }
-            Err(error) => {
-                pulc_base::log!(Warn, "handler", "the channel offered by rank {from} is refused: {error}");
-                self.failure = Some(error);
-                self.floor.broken.push((from, End::BrokenRules("its channel was refused")));
-            }
+            Err(error) => self.refuse_offer(from, error),
         }
+    }
+
+    pub(crate) fn refuse_offer(&mut self, from: Rank, error: HalError) {
+        pulc_base::log!(Warn, "handler", "what rank {from} offers is refused: {error}");
+        self.failure = Some(error);
+        self.floor.broken.push((from, End::BrokenRules("its channel was refused")));
     }
 
     /// A rank has ended; what it sent before is still to be received.

@@ -61,6 +61,12 @@ impl Crowd {
         self.co_residents > 0
     }
 
+    /// Other ranks of this node on this core.
+    #[inline(always)]
+    pub(crate) fn job_mates(&self) -> u32 {
+        self.co_residents
+    }
+
     #[inline(always)]
     pub(crate) fn is_shared(&self) -> bool {
         self.co_residents > 0 || self.foreign_until != Nanos(0)

@@ -80,6 +80,19 @@ impl Data {
         }
     }
 
+    /// A copy of `len` bytes from `from` on; what lies behind the end is zero.
+    pub fn pack_part(&self, from: usize, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        let fits = self.len().saturating_sub(from).min(len);
+        match self {
+            Data::Flat { at, .. } => at.read(from as i64, &mut bytes[..fits]),
+            Data::Typed { base, count, datatype, .. } => {
+                datatype.pack(*base, *count, from as u64, &mut bytes[..fits]);
+            }
+        }
+        bytes
+    }
+
     /// Puts bytes where the ones from `from` on belong; what lies behind the end is left out.
     pub fn put(&self, from: usize, input: &[u8]) {
         let fits = self.len().saturating_sub(from).min(input.len());

@@ -104,6 +104,7 @@ impl Datatype {
 }
 
 impl Op {
+    pub const MIN: Op = Op(0x5800_0002);
     pub const BAND: Op = Op(0x5800_0006);
 }
 

@@ -28,3 +28,6 @@ pub mod status;
 pub mod table;
 pub mod topology;
 mod world;
+
+/// This crate's rows of the parameter table.
+pub use collective::PARAMS;

@@ -42,6 +42,7 @@ const STAIRCASE: &[Crate] = &[
             "pulc-control",
             "pulc-psid",
             "pulc-bench",
+            "pulc-mpi",
             "pulc-heat",
         ],
         &["pulc-testkit"],

@@ -4,7 +4,8 @@ use super::layout::Blocks;
 use super::program::Program;
 use super::schedule::{run, start};
 use super::{
-    barrier as barriers, bcast as bcasts, gather as gathers, neighbor as neighbors, reduce as reductions, scan as scans,
+    barrier as barriers, bcast as bcasts, gather as gathers, hall, neighbor as neighbors, reduce as reductions,
+    scan as scans,
 };
 use crate::comm::{self, Communicator};
 use crate::data::Data;
@@ -14,12 +15,25 @@ use crate::memory::{Addr, Ints};
 use crate::request::{Plan, keep};
 use std::sync::Arc;
 
+/// Whether it was done in shared memory, where it knows that way.
+macro_rules! in_hall {
+    (() $($arg:expr),*) => {
+        false
+    };
+    (($hall:path) $($arg:expr),*) => {
+        $hall($($arg),*)?
+    };
+}
+
 macro_rules! collectives {
-    ($($(#[$text:meta])* $blocking:ident $nonblocking:ident $persistent:ident: $make:path; ($($arg:ident: $type:ty),*);)*) => {$(
+    ($($(#[$text:meta])* $blocking:ident $nonblocking:ident $persistent:ident: $make:path $(, $hall:path)?; ($($arg:ident: $type:ty),*);)*) => {$(
         $(#[$text])*
         #[allow(clippy::too_many_arguments, reason = "the standard's")]
         pub fn $blocking($($arg: $type,)* comm: Comm) -> Result<()> {
             let comm = comm::find(comm)?;
+            if in_hall!(($($hall)?) &comm $(, $arg)*) {
+                return Ok(());
+            }
             run(&comm, $make(&comm, $($arg),*)?)
         }
 
@@ -43,14 +57,14 @@ macro_rules! collectives {
 
 collectives! {
     /// Waits for all members.
-    barrier ibarrier barrier_init: barriers::barrier; ();
+    barrier ibarrier barrier_init: barriers::barrier, hall::barrier; ();
     /// From the root to all.
-    bcast ibcast bcast_init: bcasts::bcast; (buf: Addr, count: i64, datatype: Datatype, root: i32);
+    bcast ibcast bcast_init: bcasts::bcast, hall::bcast; (buf: Addr, count: i64, datatype: Datatype, root: i32);
     /// Combines everybody's data at the root.
-    reduce ireduce reduce_init: reductions::reduce;
+    reduce ireduce reduce_init: reductions::reduce, hall::reduce;
         (sendbuf: Addr, recvbuf: Addr, count: i64, datatype: Datatype, op: Op, root: i32);
     /// Combines everybody's data for everybody.
-    allreduce iallreduce allreduce_init: reductions::allreduce;
+    allreduce iallreduce allreduce_init: reductions::allreduce, hall::allreduce;
         (sendbuf: Addr, recvbuf: Addr, count: i64, datatype: Datatype, op: Op);
     /// Combines the data of all lower ranks and one's own.
     scan iscan scan_init: scans::scan; (sendbuf: Addr, recvbuf: Addr, count: i64, datatype: Datatype, op: Op);
@@ -63,28 +77,28 @@ collectives! {
     reduce_scatter_block ireduce_scatter_block reduce_scatter_block_init: reduce_scatter_blocks;
         (sendbuf: Addr, recvbuf: Addr, recvcount: i64, datatype: Datatype, op: Op);
     /// Everybody's block to the root.
-    gather igather gather_init: gather_same;
+    gather igather gather_init: gather_same, hall::gather;
         (sendbuf: Addr, sendcount: i64, sendtype: Datatype, recvbuf: Addr, recvcount: i64, recvtype: Datatype, root: i32);
     /// The same with lengths that differ.
     gatherv igatherv gatherv_init: gather_varied;
         (sendbuf: Addr, sendcount: i64, sendtype: Datatype, recvbuf: Addr, recvcounts: Ints<'_>, displs: Ints<'_>,
          recvtype: Datatype, root: i32);
     /// A block from the root to everybody.
-    scatter iscatter scatter_init: scatter_same;
+    scatter iscatter scatter_init: scatter_same, hall::scatter;
         (sendbuf: Addr, sendcount: i64, sendtype: Datatype, recvbuf: Addr, recvcount: i64, recvtype: Datatype, root: i32);
     /// The same with lengths that differ.
     scatterv iscatterv scatterv_init: scatter_varied;
         (sendbuf: Addr, sendcounts: Ints<'_>, displs: Ints<'_>, sendtype: Datatype, recvbuf: Addr, recvcount: i64,
          recvtype: Datatype, root: i32);
     /// Everybody's block to everybody.
-    allgather iallgather allgather_init: allgather_same;
+    allgather iallgather allgather_init: allgather_same, hall::allgather;
         (sendbuf: Addr, sendcount: i64, sendtype: Datatype, recvbuf: Addr, recvcount: i64, recvtype: Datatype);
     /// The same with lengths that differ.
     allgatherv iallgatherv allgatherv_init: allgather_varied;
         (sendbuf: Addr, sendcount: i64, sendtype: Datatype, recvbuf: Addr, recvcounts: Ints<'_>, displs: Ints<'_>,
          recvtype: Datatype);
     /// A block from everybody to everybody.
-    alltoall ialltoall alltoall_init: alltoall_same;
+    alltoall ialltoall alltoall_init: alltoall_same, hall::alltoall;
         (sendbuf: Addr, sendcount: i64, sendtype: Datatype, recvbuf: Addr, recvcount: i64, recvtype: Datatype);
     /// The same with lengths that differ.
     alltoallv ialltoallv alltoallv_init: alltoall_varied;

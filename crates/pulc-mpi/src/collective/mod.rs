@@ -6,6 +6,7 @@ mod barrier;
 mod bcast;
 mod calls;
 mod gather;
+mod hall;
 mod layout;
 mod neighbor;
 mod program;
@@ -14,6 +15,8 @@ mod scan;
 mod schedule;
 
 pub use calls::*;
+pub(crate) use hall::Door;
+pub use hall::PARAMS;
 pub(crate) use program::{Program, Side};
 pub(crate) use schedule::{Schedule, any_active, begin, drive, launch, run, start as begin_program};
 

@@ -12,6 +12,7 @@ pub use inter::*;
 pub use query::*;
 
 use crate::attribute::AttrSet;
+use crate::collective::Door;
 use crate::consts::{ANY_SOURCE, ANY_TAG, PROC_NULL};
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
@@ -46,6 +47,8 @@ pub(crate) struct Communicator {
     collectives: [AtomicU32; 3],
     errhandler: AtomicI32,
     pub attributes: AttrSet,
+    /// To the shared memory of its collectives.
+    pub door: Door,
     extras: Mutex<Extras>,
 }
 
@@ -88,6 +91,7 @@ impl Communicator {
             collectives: Default::default(),
             errhandler: AtomicI32::new(Errhandler::ERRORS_ARE_FATAL.0),
             attributes: AttrSet::default(),
+            door: Door::default(),
             extras: Mutex::new(Extras::default()),
         }
     }

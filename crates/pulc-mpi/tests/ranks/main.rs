@@ -3,6 +3,7 @@
 
 mod collectives;
 mod communicators;
+mod halls;
 #[path = "../../../pulc/tests/ranks/keeper.rs"]
 mod keeper;
 mod messages;
@@ -19,6 +20,10 @@ fn as_a_rank() {
     call::init().unwrap();
     match scene.as_str() {
         "bereft" => return messages::bereft(),
+        "bereft_in_a_hall" => return halls::bereft(),
+        "confused" => return halls::confused(),
+        "halls" => halls::play(),
+        "threads_in_halls" => halls::threads(),
         "messages" => messages::play(),
         "order" => messages::order(),
         "collectives" => collectives::play(),
@@ -71,6 +76,41 @@ fn every_collective_gives_what_the_standard_says_in_all_three_forms() {
 #[test]
 fn collectives_work_between_nodes() {
     Job::on_nodes("collectives", &[2, 1]).succeeds();
+}
+
+#[test]
+fn collectives_in_shared_memory_give_what_they_give_by_messages() {
+    for ranks in [2, 3, 5] {
+        Job::on_one_node("halls", ranks).succeeds();
+    }
+    Job::on_one_node("halls", 4).with("PULC_HALL_AFTER", "0").with("PULC_HALL_READ_ALL_BYTES", "0").succeeds();
+    Job::on_one_node("halls", 3).with("PULC_HALL_BLOCK_BYTES", "1000000").succeeds();
+    Job::on_one_node("halls", 3).with("PULC_HALLS_MAX", "0").succeeds();
+}
+
+#[test]
+fn nodes_meet_in_their_halls_and_their_speakers_between_them() {
+    Job::on_nodes("halls", &[2, 1]).succeeds();
+    Job::on_nodes("halls", &[2, 2]).with("PULC_HALL_AFTER", "0").succeeds();
+}
+
+#[test]
+fn threads_meet_in_halls_of_their_own() {
+    Job::on_one_node("threads_in_halls", 2).succeeds();
+}
+
+#[test]
+fn a_member_that_is_killed_ends_the_wait_of_all_others() {
+    let keeper = Keeper::start(Job::on_one_node("bereft_in_a_hall", 3));
+    keeper.hear(1);
+    keeper.kill(1);
+    let ends = keeper.wait();
+    assert!(ends[0].success() && ends[2].success());
+}
+
+#[test]
+fn members_in_different_collectives_are_told() {
+    Job::on_one_node("confused", 2).succeeds();
 }
 
 #[test]

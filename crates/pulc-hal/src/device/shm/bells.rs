@@ -54,6 +54,21 @@ impl Shm {
         Ok(Some(Offer { what: BellText { slot: self.my_slot }.encode(), fds: vec![fd] }))
     }
 
+    /// Wakes the rank in `slot` if it sleeps, whether or not there is a channel to it.
+    pub fn ring(&self, slot: u32) {
+        match self.peer(slot).and_then(|peer| self.pair(peer)) {
+            Some(pair) => pair.ring(&self.board),
+            None => {
+                let otherwise = || {
+                    if let Some(courier) = &self.courier {
+                        courier.wake(slot);
+                    }
+                };
+                self.board.slot(slot).ring_or(None, otherwise);
+            }
+        }
+    }
+
     pub(super) fn accept_bell(&mut self, slot: u32, text: BellText, fds: Vec<OwnedFd>) -> Result<Peer, HalError> {
         let peer = self.peer(slot).ok_or(HalError::BadOffer("a bell before its channel"))?;
         if text.slot != slot {

@@ -1,0 +1,168 @@
+//! Moving blocks in the hall: each member shows what others shall have, and those take it from there. What exceeds a piece goes in several
+//! turns; where only a root shows something, it runs ahead as far as there are pieces.
+
+use super::{Hall, LINE_PAYLOAD, PIECE_BYTES, What};
+use crate::data::Data;
+use crate::error::Result;
+
+impl Hall {
+    /// From `root` to all.
+    pub(super) fn bcast(&mut self, data: &Data, root: usize) -> Result<()> {
+        let len = data.len();
+        if len <= LINE_PAYLOAD {
+            return self.bcast_line(data, root);
+        }
+        for from in (0..len).step_by(PIECE_BYTES) {
+            let part = PIECE_BYTES.min(len - from);
+            let turn = self.enter()?;
+            let at = self.piece(turn, root);
+            if root == self.me {
+                self.copy_in(at, data, from, part);
+                self.show(turn, What::Bcast, &[], true);
+            } else {
+                self.show(turn, What::Bcast, &[], false);
+                self.wait_one(turn, root)?;
+                self.check(turn, root, What::Bcast)?;
+                self.copy_out(at, data, from, part);
+            }
+        }
+        Ok(())
+    }
+
+    fn bcast_line(&mut self, data: &Data, root: usize) -> Result<()> {
+        let len = data.len();
+        let turn = self.enter()?;
+        if root == self.me {
+            match data.as_flat() {
+                Some(bytes) => self.show(turn, What::Bcast, bytes, true),
+                None => self.show(turn, What::Bcast, &data.pack()?, true),
+            }
+            return Ok(());
+        }
+        self.show(turn, What::Bcast, &[], false);
+        self.wait_one(turn, root)?;
+        self.check(turn, root, What::Bcast)?;
+        let mut bytes = [0; LINE_PAYLOAD];
+        self.segment.take(self.line(turn, root), &mut bytes[..len]);
+        data.put(0, &bytes[..len]);
+        Ok(())
+    }
+
+    /// Everybody's block to `root`, or to everybody where there is none. `own` is this process's unless it lies in place; `into`
+    /// gives the place of each member's block where that is wanted.
+    pub(super) fn gather(
+        &mut self,
+        own: Option<&Data>,
+        into: Option<&dyn Fn(usize) -> Result<Data>>,
+        len: usize,
+        root: Option<usize>,
+    ) -> Result<()> {
+        let what = if root.is_some() { What::Gather } else { What::Allgather };
+        let in_place = match (own, into) {
+            (None, Some(into)) => Some(into(self.me)?),
+            _ => None,
+        };
+        let own_data = own.or(in_place.as_ref()).cloned().unwrap_or(Data::NONE);
+        if let (Some(own), Some(into)) = (own, into) {
+            own.copy_to(&into(self.me)?)?;
+        }
+        for from in (0..len.max(1)).step_by(PIECE_BYTES) {
+            let part = PIECE_BYTES.min(len - from);
+            let turn = self.enter()?;
+            match own_data.as_flat() {
+                Some(bytes) if part <= LINE_PAYLOAD && bytes.len() == len => {
+                    self.show(turn, what, &bytes[from..], false);
+                }
+                _ if part <= LINE_PAYLOAD => self.show(turn, what, &own_data.pack_part(from, part), false),
+                _ => {
+                    self.copy_in(self.piece(turn, self.me), &own_data, from, part);
+                    self.show(turn, what, &[], false);
+                }
+            }
+            let Some(into) = into else { continue };
+            self.wait_all(turn)?;
+            for place in others(self.members, self.me) {
+                self.check(turn, place, what)?;
+                let block = into(place)?;
+                if part <= LINE_PAYLOAD {
+                    let mut bytes = [0; LINE_PAYLOAD];
+                    self.segment.take(self.line(turn, place), &mut bytes[..part]);
+                    block.put(from, &bytes[..part]);
+                } else {
+                    self.copy_out(self.piece(turn, place), &block, from, part);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A block of `root`'s to each.
+    pub(super) fn scatter(
+        &mut self,
+        out: Option<&dyn Fn(usize) -> Result<Data>>,
+        own: Option<&Data>,
+        len: usize,
+        root: usize,
+    ) -> Result<()> {
+        let step = PIECE_BYTES / self.members;
+        for from in (0..len.max(1)).step_by(step) {
+            let part = step.min(len - from);
+            let turn = self.enter()?;
+            let base = self.piece(turn, root);
+            if let Some(out) = out.filter(|_| root == self.me) {
+                for place in others(self.members, self.me) {
+                    self.copy_in(base + place * step, &out(place)?, from, part);
+                }
+                self.show(turn, What::Scatter, &[], true);
+            } else {
+                self.show(turn, What::Scatter, &[], false);
+                self.wait_one(turn, root)?;
+                self.check(turn, root, What::Scatter)?;
+                if let Some(own) = own {
+                    self.copy_out(base + self.me * step, own, from, part);
+                }
+            }
+        }
+        if let (Some(out), Some(own)) = (out, own)
+            && root == self.me
+        {
+            out(self.me)?.copy_to(own)?;
+        }
+        Ok(())
+    }
+
+    /// A block of everybody's to everybody. `out` may be the same memory as `into`.
+    pub(super) fn alltoall(
+        &mut self,
+        out: &dyn Fn(usize) -> Result<Data>,
+        into: &dyn Fn(usize) -> Result<Data>,
+        len: usize,
+        in_place: bool,
+    ) -> Result<()> {
+        let step = PIECE_BYTES / self.members;
+        if !in_place {
+            out(self.me)?.copy_to(&into(self.me)?)?;
+        }
+        for from in (0..len.max(1)).step_by(step) {
+            let part = step.min(len - from);
+            let turn = self.enter()?;
+            let own = self.piece(turn, self.me);
+            for place in others(self.members, self.me) {
+                self.copy_in(own + place * step, &out(place)?, from, part);
+            }
+            self.show(turn, What::Alltoall, &[], false);
+            self.wait_all(turn)?;
+            for turned in 1..self.members {
+                let place = (self.me + turned) % self.members;
+                self.check(turn, place, What::Alltoall)?;
+                self.copy_out(self.piece(turn, place) + self.me * step, &into(place)?, from, part);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// All places but one's own.
+fn others(members: usize, me: usize) -> impl Iterator<Item = usize> {
+    (0..members).filter(move |place| *place != me)
+}

@@ -1,0 +1,155 @@
+//! Reductions in the hall, always combined in the order of places: the same from run to run, and right for operations that do not
+//! commute. Short ones: everybody reads everything. Long ones of many members: everybody combines one share of a part, while the next
+//! part is shown already.
+
+use super::{BLOCK_BYTES, Hall, LINE_PAYLOAD, PIECE_BYTES, What};
+use crate::data::Data;
+use crate::error::Result;
+use crate::handle::Datatype;
+use crate::memory::Addr;
+use crate::op::{self, OpRef};
+
+/// Of a piece: what is to be combined, and the share that is.
+const INPUT_BYTES: usize = 64 << 10;
+const RESULT_BYTES: usize = PIECE_BYTES - INPUT_BYTES;
+
+/// What is reduced: elements without gaps.
+pub(super) struct Sum<'a> {
+    pub op: &'a OpRef,
+    pub datatype: Datatype,
+    /// Bytes of one element.
+    pub size: usize,
+    pub count: usize,
+    pub input: Addr,
+}
+
+impl Sum<'_> {
+    fn bytes(&self) -> usize {
+        self.size * self.count
+    }
+
+    fn combine(&self, lower: Addr, higher: Addr, bytes: usize) -> Result<()> {
+        op::reduce(self.op, self.datatype, lower, higher, (bytes / self.size) as i64)
+    }
+
+    fn data(&self, at: Addr) -> Data {
+        Data::Flat { at, len: self.bytes() }
+    }
+}
+
+impl Hall {
+    /// Combines everybody's input; `root` has the result at `output`, or everybody where there is no root.
+    pub(super) fn reduce(&mut self, sum: &Sum<'_>, output: Addr, root: Option<usize>) -> Result<()> {
+        let (bytes, what) = (sum.bytes(), if root.is_some() { What::Reduce } else { What::Allreduce });
+        let wants = root.is_none_or(|root| root == self.me);
+        if bytes <= LINE_PAYLOAD {
+            return self.reduce_lines(sum, output, what, wants);
+        }
+        if bytes <= INPUT_BYTES && self.choice.everybody_reads(self.members, bytes) || self.members == 2 {
+            return self.reduce_pieces(sum, output, what, wants);
+        }
+        self.reduce_shares(sum, output, what, wants)
+    }
+
+    fn reduce_lines(&mut self, sum: &Sum<'_>, output: Addr, what: What, wants: bool) -> Result<()> {
+        let bytes = sum.bytes();
+        let turn = self.enter()?;
+        self.show(turn, what, sum.input.bytes(bytes), false);
+        if !wants {
+            return Ok(());
+        }
+        self.wait_all(turn)?;
+        let [mut own, mut other] = self.scratch.each_mut().map(|room| room.addr());
+        for place in 0..self.members {
+            self.check(turn, place, what)?;
+            self.segment.take(self.line(turn, place), other.bytes_mut(bytes));
+            if place > 0 {
+                sum.combine(own, other, bytes)?;
+            }
+            (own, other) = (other, own);
+        }
+        own.copy_to(output, bytes);
+        Ok(())
+    }
+
+    /// Everybody who wants the result reads all of it.
+    fn reduce_pieces(&mut self, sum: &Sum<'_>, output: Addr, what: What, wants: bool) -> Result<()> {
+        let part = INPUT_BYTES / sum.size * sum.size;
+        for from in (0..sum.bytes()).step_by(part) {
+            let len = part.min(sum.bytes() - from);
+            let turn = self.enter()?;
+            self.copy_in(self.piece(turn, self.me), &sum.data(sum.input), from, len);
+            self.show(turn, what, &[], false);
+            if wants {
+                self.wait_all(turn)?;
+                self.combine_all(sum, turn, 0, len, what, |_, at, bytes| output.write((from + at) as i64, bytes))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Everybody combines one share of each part; the turn that shows these shows the next part as well.
+    fn reduce_shares(&mut self, sum: &Sum<'_>, output: Addr, what: What, wants: bool) -> Result<()> {
+        let part = (INPUT_BYTES / sum.size).min((RESULT_BYTES / sum.size) * self.members) * sum.size;
+        let parts = sum.bytes().div_ceil(part);
+        let length = |index: usize| part.min(sum.bytes() - index * part);
+        let members = self.members;
+        // Where a place's share of a part begins.
+        let share = |index: usize, place: usize| length(index) / sum.size * place / members * sum.size;
+        for index in 0..=parts {
+            let turn = self.enter()?;
+            let own = self.piece(turn, self.me);
+            if index < parts {
+                self.copy_in(own, &sum.data(sum.input), index * part, length(index));
+            }
+            if let Some(before) = index.checked_sub(1) {
+                let (from, to) = (share(before, self.me), share(before, self.me + 1));
+                self.combine_all(sum, turn - 1, from, to - from, what, |hall, at, bytes| {
+                    hall.segment.write(own + INPUT_BYTES + at, bytes);
+                })?;
+            }
+            self.show(turn, what, &[], false);
+            if index == parts && !wants {
+                break;
+            }
+            self.wait_all(turn)?;
+            let Some(before) = index.checked_sub(1).filter(|_| wants) else { continue };
+            for place in 0..members {
+                let (from, to) = (share(before, place), share(before, place + 1));
+                let at = self.piece(turn, place) + INPUT_BYTES;
+                self.copy_out(at, &sum.data(output), before * part + from, to - from);
+            }
+        }
+        Ok(())
+    }
+
+    /// Combines bytes `from..from + len` of all pieces of a turn, block by block; `put` is told where each block lies in that range.
+    fn combine_all(
+        &mut self,
+        sum: &Sum<'_>,
+        turn: u64,
+        from: usize,
+        len: usize,
+        what: What,
+        mut put: impl FnMut(&Hall, usize, &[u8]),
+    ) -> Result<()> {
+        for place in 0..self.members {
+            self.check(turn, place, what)?;
+        }
+        let step = BLOCK_BYTES / sum.size * sum.size;
+        let [first, second] = self.scratch.each_mut().map(|room| room.addr());
+        for at in (0..len).step_by(step) {
+            let bytes = step.min(len - at);
+            let (mut own, mut other) = (first, second);
+            for place in 0..self.members {
+                self.segment.read(self.piece(turn, place) + from + at, other.bytes_mut(bytes));
+                if place > 0 {
+                    sum.combine(own, other, bytes)?;
+                }
+                (own, other) = (other, own);
+            }
+            put(self, at, own.bytes(bytes));
+        }
+        Ok(())
+    }
+}

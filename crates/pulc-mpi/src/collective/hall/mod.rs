@@ -1,0 +1,251 @@
+//! The hall: memory in which the members of a communicator that share a node do their blocking collectives, each of them by one look
+//! at what all have written, so that processes that share a core are switched to once. Opened (`open`) after some collectives on a
+//! communicator, by agreement of all members; `fold` has the reductions, `blocks` what moves blocks, `across` what goes on between nodes,
+//! `choose` says when.
+//!
+//! Collectives are numbered turns. A member writes its line (a mark with the number of the turn, and a few bytes) and its piece of
+//! memory, and reads those of others whose marks say the same turn. There are `DEPTH` lines and pieces for every member; before the one of an
+//! earlier turn is written again, everybody must have entered the turn after it. Whoever enters last, or has what the others wait for,
+//! wakes those that sleep.
+//!
+//! ```text
+//! turn 0: line of member 0, 1, ...   64 bytes: mark (turn << 16 | what), 56 bytes
+//! ... turn DEPTH - 1
+//! then pieces, PIECE_BYTES each: turn 0: member 0, 1, ...
+//! ```
+//! Must never believe what it reads: numbers and lengths are the reader's own. A member that has ended ends the wait of all others.
+
+mod across;
+mod blocks;
+mod calls;
+mod choose;
+mod fold;
+mod open;
+
+pub(in crate::collective) use calls::*;
+pub use choose::PARAMS;
+pub(crate) use open::Door;
+
+use crate::collective;
+use crate::data::Data;
+use crate::error::{Class, Error, Result};
+use crate::group::Group;
+use crate::handle::Comm;
+use crate::matcher::{matcher, peer_gone};
+use crate::memory::Room;
+use across::Across;
+use pulc_base::Rank;
+use pulc_hal::segment::{LINE_BYTES, LINE_PAYLOAD, Segment, full_barrier};
+use pulc_handler::{Hand, Process, Waited, Watch};
+use std::sync::Arc;
+
+/// Turns whose lines and pieces are kept apart: a root may be so far ahead, less one.
+const DEPTH: u64 = 4;
+/// One member's memory in one turn.
+const PIECE_BYTES: usize = 96 << 10;
+/// Turns between two looks at the engine of a process that always finds what it waits for.
+const TURNS_PER_POLL: u64 = 64;
+/// Bytes that are combined at a time, so that they stay in the nearest cache.
+const BLOCK_BYTES: usize = 4 << 10;
+
+/// What a turn is, in the low bits of its mark.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum What {
+    Barrier = 1,
+    Bcast,
+    Reduce,
+    Allreduce,
+    Gather,
+    Allgather,
+    Scatter,
+    Alltoall,
+}
+
+/// One process's view of it.
+pub(crate) struct Hall {
+    process: &'static Process,
+    segment: Segment,
+    comm: Comm,
+    /// Members on this node, in the order of their ranks, and this process's place among them.
+    members: usize,
+    me: usize,
+    /// All members of the communicator, also of other nodes: without one of them nothing goes on.
+    everybody: Arc<Group>,
+    /// By place: rank in the job, and place on the board.
+    ranks: Vec<Rank>,
+    slots: Vec<u32>,
+    /// The turn that this process has entered last.
+    turn: u64,
+    /// A turn that all are known to have entered.
+    seen: u64,
+    /// How many places, from the first on, are known to have entered the turn that is looked for.
+    looked: (u64, usize),
+    /// A turn failed: the members do not agree any more on what is next.
+    failed: bool,
+    scratch: [Room; 2],
+    choice: choose::Choice,
+    /// Where the communicator's other members are; `None`: all are here.
+    across: Option<Across>,
+}
+
+/// Bytes of the segment for so many members.
+fn segment_bytes(members: usize) -> usize {
+    DEPTH as usize * members * (LINE_BYTES + PIECE_BYTES)
+}
+
+impl Hall {
+    #[inline(always)]
+    fn line(&self, turn: u64, place: usize) -> usize {
+        ((turn % DEPTH) as usize * self.members + place) * LINE_BYTES
+    }
+
+    #[inline]
+    fn piece(&self, turn: u64, place: usize) -> usize {
+        let lines = DEPTH as usize * self.members * LINE_BYTES;
+        lines + ((turn % DEPTH) as usize * self.members + place) * PIECE_BYTES
+    }
+
+    /// Begins the next turn; afterwards this process's line and piece may be written.
+    fn enter(&mut self) -> Result<u64> {
+        if self.failed {
+            let text = "an earlier collective on this communicator has failed: its members are out of step";
+            return Err(Error::new(Class::OTHER, text));
+        }
+        self.turn += 1;
+        let turn = self.turn;
+        if turn > DEPTH && self.seen < turn - DEPTH + 1 {
+            self.wait_all(turn - DEPTH + 1)?;
+        }
+        if turn.is_multiple_of(TURNS_PER_POLL) {
+            // Somebody else may wait for this process's answers.
+            let mut guard = self.process.lock();
+            self.process.poll(&mut guard, &mut Hand::empty());
+        }
+        Ok(turn)
+    }
+
+    /// Whether everybody has entered a turn.
+    #[inline]
+    fn all_in(&mut self, turn: u64) -> bool {
+        if self.seen >= turn {
+            return true;
+        }
+        let mut place = if self.looked.0 == turn { self.looked.1 } else { 0 };
+        while place < self.members && self.is_in(turn, place) {
+            place += 1;
+        }
+        self.looked = (turn, place);
+        if place < self.members {
+            return false;
+        }
+        self.seen = turn;
+        true
+    }
+
+    /// Whether one has.
+    #[inline]
+    fn is_in(&self, turn: u64, place: usize) -> bool {
+        // A later turn with the same line counts: its owner has gone on.
+        self.segment.mark(self.line(turn, place)) >> 16 >= turn
+    }
+
+    /// Shows this process's line of a turn. `is_awaited`: others wait for just this one.
+    fn show(&mut self, turn: u64, what: What, bytes: &[u8], is_awaited: bool) {
+        let at = self.line(turn, self.me);
+        self.segment.put(at, bytes);
+        self.segment.set_mark(at, turn << 16 | what as u64);
+        // Of two that enter at the same time, one sees the other.
+        full_barrier();
+        if is_awaited || self.all_in(turn) {
+            self.process.wake(self.slots.iter().copied().filter({
+                let own = self.slots[self.me];
+                move |slot| *slot != own
+            }));
+        }
+    }
+
+    fn wait_all(&mut self, turn: u64) -> Result<()> {
+        self.wait(|hall| hall.all_in(turn))
+    }
+
+    fn wait_one(&mut self, turn: u64, place: usize) -> Result<()> {
+        self.wait(|hall| hall.is_in(turn, place))
+    }
+
+    #[inline]
+    fn wait(&mut self, mut so: impl FnMut(&mut Hall) -> bool) -> Result<()> {
+        let process = self.process;
+        if process.look_shortly(|| so(self)) { Ok(()) } else { self.wait_long(so) }
+    }
+
+    #[inline(never)]
+    fn wait_long(&mut self, mut so: impl FnMut(&mut Hall) -> bool) -> Result<()> {
+        let process = self.process;
+        let mut guard = process.lock();
+        loop {
+            if collective::any_active() {
+                drop(guard);
+                collective::drive(process);
+                guard = process.lock();
+            }
+            let (waited, locked) = process.wait(guard, &mut Hand::empty(), None, Watch::Always, |engine, _| {
+                if so(self) {
+                    return Some(Some(Ok(())));
+                }
+                let table = matcher(engine);
+                if !table.gone.is_empty()
+                    && let Some((rank, end)) =
+                        table.gone.iter().find(|(rank, _)| self.everybody.rank_of(rank.0).is_some())
+                {
+                    return Some(Some(Err(peer_gone(*rank, *end))));
+                }
+                (table.requests.schedule_news && collective::any_active()).then_some(None)
+            });
+            guard = locked;
+            if let Waited::Ready(Some(result)) = waited {
+                self.failed |= result.is_err();
+                return result.map_err(|error| Error { on: Some(self.comm), ..error });
+            }
+        }
+    }
+
+    /// Whether a member's line is of the collective that this process is in.
+    fn check(&mut self, turn: u64, place: usize, what: What) -> Result<()> {
+        let mark = self.segment.mark(self.line(turn, place));
+        if mark == turn << 16 | what as u64 {
+            return Ok(());
+        }
+        self.failed = true;
+        let text = format!("rank {} of the job is in another collective on this communicator", self.ranks[place]);
+        Err(Error { on: Some(self.comm), ..Error::new(Class::OTHER, text) })
+    }
+
+    /// Copies `len` bytes from `from` of a call's data into this process's piece.
+    fn copy_in(&self, at: usize, data: &Data, from: usize, len: usize) {
+        match data.as_flat() {
+            Some(bytes) if from + len <= bytes.len() => self.segment.write(at, &bytes[from..from + len]),
+            _ => self.segment.write(at, &data.pack_part(from, len)),
+        }
+    }
+
+    /// Copies bytes out of somebody's piece to where they belong in a call's data.
+    fn copy_out(&self, at: usize, data: &Data, to: usize, len: usize) {
+        match data {
+            Data::Flat { at: base, len: room } if to + len <= *room => {
+                self.segment.read(at, base.offset(to as i64).bytes_mut(len));
+            }
+            _ => {
+                let mut bytes = vec![0; len];
+                self.segment.read(at, &mut bytes);
+                data.put(to, &bytes);
+            }
+        }
+    }
+
+    /// The collective in which nothing is moved.
+    fn barrier(&mut self) -> Result<()> {
+        let turn = self.enter()?;
+        self.show(turn, What::Barrier, &[], false);
+        self.wait_all(turn)
+    }
+}
