@@ -12,6 +12,7 @@ mod foreign;
 mod fuzz;
 mod mpi;
 mod mpi_door;
+mod mpi_random;
 mod record;
 mod skips;
 mod steps;
@@ -51,6 +52,11 @@ enum Command {
     Dist,
     /// Test the MPI doors only: C programs, a profiling tool, headers of a reference (PULC_MPI_REFERENCES)
     MpiDoors,
+    /// Run random MPI programs only; with --full many seeds, 16 processes and a lossy network
+    MpiRandom {
+        #[arg(long)]
+        full: bool,
+    },
     /// Run other people's MPI programs on dist/: mpi4py's suite, ScaLAPACK's testers, Intel's benchmarks (fetches them)
     Foreign(foreign::Arguments),
     /// Write what is made from the tables of MPI functions and constants: headers, symbol lists, coverage page
@@ -81,6 +87,7 @@ fn main() -> ExitCode {
         Command::Mpi => mpi::write(&root),
         Command::Fuzz(arguments) => fuzz::run(&root, &arguments),
         Command::MpiDoors => mpi_door::test(&root),
+        Command::MpiRandom { full } => mpi_random::test(&root, full),
         Command::Loom => test::loom(&root),
         Command::Bench { arguments } => bench::bench(&root, &arguments),
         Command::Cluster(arguments) => cluster::run(&root, &arguments),

@@ -47,12 +47,12 @@ pub fn test(root: &Path) -> Outcome {
 }
 
 /// A tree like dist/, made of links to what was just built.
-struct Tree {
+pub struct Tree {
     at: PathBuf,
 }
 
 impl Tree {
-    fn lay(root: &Path, built: &Path, scratch: &Path) -> Result<Tree, String> {
+    pub fn lay(root: &Path, built: &Path, scratch: &Path) -> Result<Tree, String> {
         let at = scratch.join("tree");
         for dir in ["bin", "lib", "include"] {
             std::fs::create_dir_all(at.join(dir)).map_err(|error| format!("cannot make the tree: {error}"))?;
@@ -82,12 +82,22 @@ impl Tree {
         Ok(Tree { at })
     }
 
-    fn compile(&self, compiler: &str, source: &Path, more: &[&str], name: &str) -> Result<PathBuf, String> {
+    pub fn compile(&self, compiler: &str, source: &Path, more: &[&str], name: &str) -> Result<PathBuf, String> {
         let program = self.at.join(format!("{name}.{compiler}"));
         let mut cc = Command::new(self.at.join("bin").join(compiler));
         cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1"]).arg(source).args(more).arg("-o").arg(&program);
         steps::run(&mut cc, RUN)?;
         Ok(program)
+    }
+
+    /// The start of a command that runs so many processes on so many nodes of this machine.
+    pub fn job(&self, ranks: u32, nodes: u32) -> Command {
+        let mut command = Command::new(self.at.join("bin/pulc"));
+        command.env_remove("LD_LIBRARY_PATH").args(["run", "-n", &ranks.to_string()]);
+        if nodes > 1 {
+            command.args(["--nodes", &nodes.to_string()]);
+        }
+        command
     }
 
     fn mpiexec(&self) -> Command {

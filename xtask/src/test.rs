@@ -5,7 +5,7 @@
 use crate::cargo_tests::Results;
 use crate::skips::{self, Skips};
 use crate::steps::{self, Outcome, Report, Scratch, cargo};
-use crate::{bench, c_door, dist, foreign, fuzz, mpi_door, record, tidy};
+use crate::{bench, c_door, dist, foreign, fuzz, mpi_door, mpi_random, record, tidy};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -63,6 +63,7 @@ fn steps_of_test(root: &Path, full: bool, report: &mut Report, counts: &mut Stri
     report.step("loom", || loom(root));
     report.step("C example", || c_door::test(root));
     report.step("MPI doors", || mpi_door::test(root));
+    report.step("random MPI programs", || mpi_random::test(root, full));
 }
 
 /// loom replaces atomics and threads, so it has a build tree of its own.
