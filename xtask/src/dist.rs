@@ -14,9 +14,18 @@ pub const LIBRARY: &str = "libpulc.so.0";
 const MPICH_LIBRARY: &str = "libmpi.so.12";
 const MPI_ABI_LIBRARY: &str = "libmpi_abi.so.1";
 const ALLOCATOR: &str = "libpulc_alloc.so";
+const SOCKETS: &str = "libpulc_sockets.so";
 
 pub fn run(root: &Path) -> Outcome {
-    let packages = ["pulc-cli", "pulc-c-abi", "pulc-alloc-preload", "pulc-heat", "pulc-mpich-abi", "pulc-mpi-abi"];
+    let packages = [
+        "pulc-cli",
+        "pulc-c-abi",
+        "pulc-alloc-preload",
+        "pulc-sockets-preload",
+        "pulc-heat",
+        "pulc-mpich-abi",
+        "pulc-mpi-abi",
+    ];
     let packages = packages.map(|name| ["-p", name]).concat();
     let arguments = [["build", "--quiet", "--profile", "dist"].as_slice(), &packages].concat();
     steps::run(&mut steps::cargo(root, &arguments), BUILD)?;
@@ -28,6 +37,7 @@ pub fn run(root: &Path) -> Outcome {
     copy(&built.join("heat"), &dist.join("bin/heat"))?;
     copy(&built.join("libpulc_c.so"), &dist.join("lib").join(LIBRARY))?;
     copy(&built.join(ALLOCATOR), &dist.join("lib").join(ALLOCATOR))?;
+    copy(&built.join(SOCKETS), &dist.join("lib").join(SOCKETS))?;
     link(LIBRARY, &dist.join("lib/libpulc.so"))?;
     mpi_parts(root, &built, &dist)?;
     copy_dir(&root.join(c_door::HEADER_DIR), &dist.join("include"))?;
@@ -40,6 +50,7 @@ pub fn run(root: &Path) -> Outcome {
     for (library, promise) in [
         (LIBRARY, symbols::NATIVE),
         (ALLOCATOR, symbols::ALLOC),
+        (SOCKETS, symbols::SOCKETS),
         (MPICH_LIBRARY, symbols::MPICH),
         (MPI_ABI_LIBRARY, symbols::MPI_ABI),
     ] {
@@ -120,6 +131,10 @@ pub fn smoke(root: &Path) -> Outcome {
     let maps = steps::output(pulc().args(["run", "-n", "2", "--alloc", "grep", "-c", ALLOCATOR, "/proc/self/maps"]))?;
     if maps.lines().count() != 2 {
         return Err(format!("`pulc run --alloc` did not put {ALLOCATOR} before its program: {maps:?}"));
+    }
+    let maps = steps::output(pulc().args(["bypass", "grep", "-c", SOCKETS, "/proc/self/maps"]))?;
+    if maps.trim().parse::<u32>().is_err() {
+        return Err(format!("`pulc bypass` did not put {SOCKETS} before its program: {maps:?}"));
     }
     // `pulc run` finds lib/ beside itself: the program is started without any search path.
     for program in c_door::compile(root, &elsewhere.join("include"), &elsewhere.join("lib"), &work)? {

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod bypass;
 mod daemon;
 mod demo;
 mod down;
@@ -14,6 +15,7 @@ mod mpi_choice;
 mod mpiexec;
 mod node_start;
 mod nodes;
+mod preload;
 mod program;
 mod ps;
 mod psid;
@@ -43,6 +45,8 @@ struct Cli {
 enum Command {
     /// Run a parallel program
     Run(run::Args),
+    /// Run an unmodified program whose TCP connections may go past the kernel's stack
+    Bypass(bypass::Args),
     /// Show the jobs and their processes on all nodes
     Ps(ps::Args),
     /// Stop a job
@@ -85,6 +89,7 @@ fn main() -> ExitCode {
     }
     match Cli::parse().command {
         Command::Run(args) => run::run(args),
+        Command::Bypass(args) => bypass::run(&args),
         Command::Up(args) => up::run(&args),
         Command::Join(args) => join::run(&args),
         Command::Down(args) => down::run(&args),

@@ -2,7 +2,7 @@
 //! this process. The threads here only move bytes; how the job ends is decided by psid.
 
 use crate::terminal::{Sink, end_with, feed_input, watch_signals};
-use crate::{daemon, mpi_choice};
+use crate::{daemon, mpi_choice, preload};
 use pulc_base::boot::{ENV_ENDS_WITH, ENV_RAILS, ENV_TERMINAL, parse_rails};
 use pulc_control::{Client, FrameError, Host, LaunchSpec, Limit, Reply, Request, RunSpec, Tie};
 use pulc_hal::os::signals::{SIGHUP, SIGINT, SIGTERM, SignalFd};
@@ -59,6 +59,9 @@ pub struct Args {
     /// Place long blocks of the program's own allocator in memory that job-mates of a node read: messages out of them are copied once
     #[arg(long)]
     alloc: bool,
+    /// Put the sockets bypass in front of every rank, see `pulc bypass`
+    #[arg(long)]
+    bypass: bool,
     /// Don't ask a daemon: run on this machine alone
     #[arg(long)]
     alone: bool,
@@ -97,6 +100,7 @@ impl Args {
             hosts: wanted.hosts,
             mpi: if wanted.native { "native" } else { "pulc" }.to_owned(),
             alloc: false,
+            bypass: false,
             alone: false,
             command: wanted.command,
         }
@@ -282,36 +286,19 @@ fn environment(args: &Args) -> Result<Vec<(OsString, OsString)>, String> {
     for (name, value) in &args.env {
         set(&name.to_string_lossy(), value.clone());
     }
+    let mut preloaded = Vec::new();
     if args.alloc {
-        let mut all = allocator()?;
-        let known = variables.iter().position(|(name, _)| name == PRELOAD).map(|at| variables.swap_remove(at).1);
-        if let Some(others) = known.filter(|others| !others.is_empty()) {
-            all.push(":");
-            all.push(others);
-        }
-        variables.push((PRELOAD.into(), all));
+        preloaded.push(preload::of_jobs(preload::ALLOCATOR, "--alloc")?);
+    }
+    if args.bypass {
+        preloaded.push(preload::of_jobs(preload::SOCKETS, "--bypass")?);
+    }
+    for library in preloaded {
+        let known = variables.iter().position(|(name, _)| name == preload::VARIABLE);
+        let others = known.map(|at| variables.swap_remove(at).1).unwrap_or_default();
+        variables.push((preload::VARIABLE.into(), preload::in_front(library, &others)));
     }
     Ok(variables)
-}
-
-const PRELOAD: &str = "LD_PRELOAD";
-const ALLOCATOR: &str = "libpulc_alloc.so";
-
-/// What the loader puts in front of the program. Installed, it is found by its name in `lib` beside this program's `bin`, on whatever
-/// node; in a build tree it lies beside this program.
-fn allocator() -> Result<OsString, String> {
-    let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
-    let beside = program.with_file_name(ALLOCATOR);
-    let installed = program.parent().and_then(std::path::Path::parent).map(|root| root.join("lib").join(ALLOCATOR));
-    if installed.is_some_and(|library| library.exists()) {
-        return Ok(ALLOCATOR.into());
-    }
-    if beside.exists() {
-        return Ok(beside.into());
-    }
-    Err(format!(
-        "{ALLOCATOR} lies neither in lib beside this program's bin nor beside it; without --alloc the job runs"
-    ))
 }
 
 fn rail(text: &str) -> Result<String, String> {

@@ -16,6 +16,7 @@ const UNSAFE_IN: &[(&str, &str)] = &[
     ("crates/pulc-hal/", "the room of devices and of the operating system"),
     ("crates/pulc-c-abi/", "a door: raw pointers of C programs end there"),
     ("crates/pulc-alloc-preload/", "a door: the C library's allocator"),
+    ("crates/pulc-sockets-preload/", "a door: the C library's socket calls"),
     ("crates/pulc-mpi-calls/", "the bodies of MPI functions: raw pointers of MPI programs end there"),
     ("crates/pulc-mpich-abi/", "a door: functions and variables with C names"),
     ("crates/pulc-mpi-abi/", "a door: functions with C names"),

@@ -26,6 +26,7 @@ const STAIRCASE: &[Crate] = &[
     row("pulc-c-abi", &["pulc-base", "pulc-hal", "pulc"], &["pulc-testkit"]),
     // A preload of its own: nothing of the handler comes into a program that never attaches.
     row("pulc-alloc-preload", &["pulc-hal"], &[]),
+    row("pulc-sockets-preload", &["pulc-hal"], &["pulc-testkit"]),
     row("pulc-control", &["pulc-base", "pulc-hal"], &["pulc-testkit"]),
     row("pulc-psid", &["pulc-base", "pulc-hal", "pulc-control"], &["pulc-testkit", "pulc"]),
     row("pulc-testkit", &["pulc-base", "pulc-hal"], &[]),

@@ -14,9 +14,10 @@ pub struct Promise {
     pub built: &'static str,
 }
 
-pub static PROMISES: [Promise; 4] = [NATIVE, ALLOC, MPICH, MPI_ABI];
+pub static PROMISES: [Promise; 5] = [NATIVE, ALLOC, SOCKETS, MPICH, MPI_ABI];
 pub const NATIVE: Promise = Promise { list: "abi/libpulc.symbols", built: "libpulc_c.so" };
 pub const ALLOC: Promise = Promise { list: "abi/libpulc_alloc.symbols", built: "libpulc_alloc.so" };
+pub const SOCKETS: Promise = Promise { list: "abi/libpulc_sockets.symbols", built: "libpulc_sockets.so" };
 pub const MPICH: Promise = Promise { list: "abi/libmpi.symbols", built: "libpulc_mpich.so" };
 pub const MPI_ABI: Promise = Promise { list: "abi/libmpi_abi.symbols", built: "libpulc_mpi_abi.so" };
 

@@ -1,0 +1,68 @@
+//! The calls after which a connection is used by code that does not come through here: another image, another process, the C
+//! library's own streams. What they concern is left on the kernel from then on.
+
+use crate::next;
+use crate::table::{self, quietly};
+use libc::{c_char, c_int, c_uint, c_void, iovec, pid_t, size_t, ssize_t};
+
+/// Another image is about to take over what is not closed on exec.
+fn before_exec() {
+    quietly(|| table::each(table::leave));
+}
+
+macro_rules! executes {
+    ($(fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => { $(
+        /// # Safety
+        /// As the C library's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> $result {
+            before_exec();
+            // SAFETY: the caller's promise.
+            unsafe { next::$name($($argument),*) }
+        }
+    )* };
+}
+
+executes! {
+    fn execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
+    fn execv(path: *const c_char, argv: *const *const c_char) -> c_int;
+    fn execvp(path: *const c_char, argv: *const *const c_char) -> c_int;
+    fn execvpe(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
+    fn fexecve(fd: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
+    fn posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void, argv: *const *mut c_char, envp: *const *mut c_char) -> c_int;
+    fn posix_spawnp(pid: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void, argv: *const *mut c_char, envp: *const *mut c_char) -> c_int;
+    fn system(command: *const c_char) -> c_int;
+    fn popen(command: *const c_char, mode: *const c_char) -> *mut c_void;
+}
+
+macro_rules! hands_over {
+    ($(fn $name:ident($fd:ident: c_int $(, $argument:ident: $kind:ty)*) -> $result:ty;)*) => { $(
+        /// # Safety
+        /// As the C library's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name($fd: c_int $(, $argument: $kind)*) -> $result {
+            if table::is_followed($fd) {
+                quietly(|| table::leave($fd));
+            }
+            // SAFETY: the caller's promise.
+            unsafe { next::$name($fd $(, $argument)*) }
+        }
+    )* };
+}
+
+hands_over! {
+    fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void;
+    fn vdprintf(fd: c_int, form: *const c_char, arguments: *mut c_void) -> c_int;
+    fn vmsplice(fd: c_int, parts: *const iovec, count: size_t, flags: c_uint) -> ssize_t;
+}
+
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn posix_spawn_file_actions_adddup2(actions: *mut c_void, fd: c_int, to: c_int) -> c_int {
+    if table::is_followed(fd) {
+        quietly(|| table::leave(fd));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { next::posix_spawn_file_actions_adddup2(actions, fd, to) }
+}
