@@ -86,7 +86,17 @@ fn mpi_parts(root: &Path, built: &Path, dist: &Path) -> Outcome {
     for name in ["mpiexec", "mpirun"] {
         link("pulc", &dist.join("bin").join(name))?;
     }
-    Ok(())
+    heat_over_mpi(root, dist)
+}
+
+/// The demo's application over MPI: in C, compiled by our own wrapper, and in Python.
+fn heat_over_mpi(root: &Path, dist: &Path) -> Outcome {
+    let (examples, program) = (root.join("examples/mpi"), dist.join("bin/heat-mpi"));
+    let mut cc = Command::new(dist.join("bin/mpicc"));
+    // Relocatable; and every cell by the same operations as elsewhere, none of them fused.
+    cc.args(["-std=c11", "-O2", "-ffp-contract=off", "-Wl,-rpath,$ORIGIN/../lib"]).arg(examples.join("heat.c"));
+    steps::run(cc.arg("-o").arg(&program).arg("-lm"), RUN)?;
+    copy(&examples.join("heat.py"), &dist.join("share/pulc/heat.py"))
 }
 
 fn link(target: &str, at: &Path) -> Outcome {

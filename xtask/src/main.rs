@@ -12,6 +12,7 @@ mod foreign;
 mod fuzz;
 mod mpi;
 mod mpi_door;
+mod mpi_mistakes;
 mod mpi_random;
 mod record;
 mod skips;

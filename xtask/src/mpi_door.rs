@@ -2,6 +2,7 @@
 //! program and the library, and the headers compared with those of a reference implementation where one is installed. Called by `test`;
 //! builds with the quick profile.
 
+use crate::mpi_mistakes;
 use crate::steps::{self, Outcome, Scratch};
 use crate::tidy::symbols;
 use pulc_mpi_table::Door;
@@ -43,7 +44,28 @@ pub fn test(root: &Path) -> Outcome {
         profile(root, &tree, compiler)?;
     }
     several_programs(root, &tree)?;
+    let mistakes = tree.compile("mpicc", &root.join(EXAMPLES).join("mistakes.c"), &[], "mistakes")?;
+    mpi_mistakes::test(&mistakes, || tree.mpiexec())?;
+    heat(root, &tree)?;
     references(root, scratch.path())
+}
+
+/// Heat over MPI, in C, gives the same field as over ports, to the last bit.
+fn heat(root: &Path, tree: &Tree) -> Outcome {
+    let program = tree.compile("mpicc", &root.join(EXAMPLES).join("heat.c"), &["-ffp-contract=off", "-lm"], "heat")?;
+    let plate = ["--size", "90x40", "--steps", "101", "-r", "0.1", "--boundary", "insulated"];
+    let field = |output: String| output.lines().find(|line| line.starts_with("field ")).map(str::to_owned);
+    let mut ports = Command::new(tree.at.join("bin/pulc"));
+    ports.args(["run", "-n", "2"]).arg(tree.at.join("bin/pulc")).arg("heat").args(plate).args(["--terminal", "off"]);
+    let expected = field(steps::output(&mut ports)?).ok_or("`pulc heat` told no field")?;
+    for ranks in ["1", "2", "3"] {
+        let found = field(steps::output(tree.mpiexec().args(["-n", ranks]).arg(&program).args(plate))?);
+        if found.as_ref() != Some(&expected) {
+            return Err(format!("heat over MPI with {ranks} ranks: {found:?}, over ports: {expected}"));
+        }
+    }
+    println!("heat over MPI and over ports: {expected}");
+    Ok(())
 }
 
 /// A tree like dist/, made of links to what was just built.

@@ -342,7 +342,7 @@ fn announce() -> Result<(), Error> {
 }
 
 /// At the end of the process.
-fn last_words() {
+fn last_words(_status: i32) {
     if life::is_fork_child() {
         return;
     }

@@ -45,7 +45,7 @@ pub fn get_hw_resource_info() -> Result<Info> {
 
 /// Ends the whole job with a status.
 pub fn abort(on: Comm, code: i32) -> Result<()> {
-    let name = comm::find(on)?.display_name();
-    let rank = world::process()?.rank();
-    world::abort_job(code, &format!("MPI_Abort on {name} at rank {rank}: the program ends the job with status {code}"))
+    let name = comm::find(on).map(|comm| format!(" on {}", comm.display_name())).unwrap_or_default();
+    let text = format!("MPI_Abort{name}{}: the program ends the job with status {code}", world::who());
+    world::abort_job(code, &text)
 }

@@ -97,12 +97,13 @@ pub fn raise(on: ErrorOn, function: &str, error: Error) -> i32 {
         return class;
     }
     let place = found.as_ref().map(|comm| format!(" on {}", comm.display_name())).unwrap_or_default();
-    let who = world::attached().map_or_else(String::new, |process| {
-        let node = &process.boot().nodes[process.node().0 as usize].name;
-        format!(" at rank {} ({node})", process.rank())
-    });
-    let meaning = error.class.text().unwrap_or("an error of the program");
-    world::abort_job(exit_status(class), &format!("{function}{place}{who}: {meaning}: {}", error.text))
+    let who = world::who();
+    let meaning = match error.class {
+        // The class says nothing that the text does not.
+        Class::OTHER => String::new(),
+        class => format!("{}: ", class.text().unwrap_or("an error of the program")),
+    };
+    world::abort_job(exit_status(class), &format!("{function}{place}{who}: {meaning}{}", error.text))
 }
 
 fn exit_status(class: i32) -> i32 {

@@ -17,6 +17,7 @@ pub mod errors;
 pub mod group;
 pub mod handle;
 mod info;
+mod leaving;
 mod matcher;
 #[allow(unsafe_code)]
 pub mod memory;

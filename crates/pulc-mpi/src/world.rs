@@ -5,8 +5,10 @@
 use crate::comm::Communicator;
 use crate::consts::{THREAD_MULTIPLE, THREAD_SINGLE};
 use crate::error::{Class, Error, Result};
-use crate::matcher::{Matcher, matcher, push_pending};
+use crate::leaving;
+use crate::matcher::{Matcher, push_pending};
 use pulc_base::Proto;
+use pulc_hal::os::life;
 use pulc_handler::Process;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -18,7 +20,7 @@ const RUNNING: u8 = 1;
 const OVER: u8 = 2;
 
 /// How long an aborting process waits to be ended by its keeper.
-const ABORT_PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const ABORT_PATIENCE: Duration = Duration::from_secs(10);
 
 static PROCESS: OnceLock<&'static Process> = OnceLock::new();
 static PHASE: AtomicU8 = AtomicU8::new(BEFORE);
@@ -99,6 +101,7 @@ fn attach() -> Result<()> {
     guard.engine.register_errand(Proto::MPI, push_pending);
     drop(guard);
     PROCESS.set(process).unwrap_or_else(|_| unreachable!("set under the lock, by the first"));
+    life::at_exit(leaving::look_at_exit);
     Ok(())
 }
 
@@ -109,25 +112,22 @@ pub fn finalize() -> Result<()> {
     }
     let process = process()?;
     crate::comm::delete_attributes_of_self()?;
+    let is_last = SESSIONS.load(Ordering::Acquire) == 0;
+    if is_last {
+        leaving::take_no_more(process);
+    }
     crate::request::wait_for_sends(process)?;
     // Nobody leaves while others may still need an answer.
     crate::collective::barrier_world()?;
-    warn_of_leftovers(process);
+    if is_last {
+        leaving::tell_leftovers(process);
+    }
     PHASE.store(OVER, Ordering::Release);
     if SESSIONS.load(Ordering::Acquire) == 0 {
         OPEN.store(false, Ordering::Release);
     }
     process.linger();
     Ok(())
-}
-
-/// Messages that nobody received are no error, but likely a mistake.
-fn warn_of_leftovers(process: &Process) {
-    let mut guard = process.lock();
-    let kept: usize = matcher(&mut guard.engine).lanes.iter().map(|lane| lane.queue.kept_len()).sum();
-    if kept > 0 {
-        pulc_base::log!(Info, "mpi", "{kept} messages were sent to rank {} and never received", process.rank());
-    }
 }
 
 pub fn initialized() -> bool {
@@ -160,6 +160,19 @@ pub(crate) fn close_session() {
     if SESSIONS.fetch_sub(1, Ordering::AcqRel) == 1 && PHASE.load(Ordering::Acquire) != RUNNING {
         OPEN.store(false, Ordering::Release);
     }
+}
+
+/// Whether the program has begun and not ended.
+pub(crate) fn is_running() -> bool {
+    PHASE.load(Ordering::Acquire) == RUNNING
+}
+
+/// ` at rank 3 (node)`, for words to the user; nothing before this process has joined its job.
+pub(crate) fn who() -> String {
+    attached().map_or_else(String::new, |process| {
+        let node = &process.boot().nodes[process.node().0 as usize].name;
+        format!(" at rank {} ({node})", process.rank())
+    })
 }
 
 /// Ends all processes of the job; `code` is its exit status and `text` is shown to the user.

@@ -4,13 +4,14 @@
 //! It starts this same binary again (`pulc run ... pulc heat ...`), so a fresh clone needs nothing else. It must never print an
 //! escape code where there is no terminal, and never claim a success that was not checked.
 
+mod mpi;
 mod stage;
 mod summary;
 
 use pulc_heat::decomposition::Grid;
 use pulc_heat::report::Report;
 use pulc_heat::terminal::{Canvas, Colours, Terminal, TerminalSize};
-use stage::{Screen, Stage};
+use stage::{Face, Screen, Stage};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -66,23 +67,33 @@ fn demo(args: &Args) -> Result<(), String> {
     let out = std::path::absolute(&args.out).map_err(|error| format!("cannot use {}: {error}", args.out.display()))?;
     std::fs::create_dir_all(&out).map_err(|error| format!("cannot make the folder {}: {error}", out.display()))?;
     let png = out.join("heat.png");
-    let stages = [
-        Stage { name: "alone", title: "one process, alone", ranks: 1, nodes: 0 },
-        Stage { name: "one node", title: "all cores of one node", ranks, nodes: 1 },
-        Stage { name: "two nodes", title: "two nodes of a local cluster", ranks, nodes: 2 },
+    let pulc = std::env::current_exe().map_err(|error| format!("cannot find the program pulc itself: {error}"))?;
+    let offer = mpi::offer(&pulc, ranks);
+    let ports = |name, title, ranks, nodes| Stage { face: Face::Ports, name, title, ranks, nodes };
+    let mut stages = vec![
+        ports("alone", "one process, alone", 1, 0),
+        ports("one node", "all cores of one node", ranks, 1),
+        ports("two nodes", "two nodes of a local cluster", ranks, 2),
     ];
+    stages.extend(offer.stages);
     let mut screen = Screen::new(Terminal::find(TerminalSize::Auto), plate.grid);
     screen.line(&screen.bold("PULC: ordinary machines as one parallel computer"));
-    let Plate { grid: Grid { rows, columns }, steps } = plate;
+    let Plate { grid: full @ Grid { rows, columns }, steps } = plate;
     screen.line(&format!("Heat spreads on a plate of {columns} x {rows} cells, {steps} steps. Neighbours exchange"));
     screen.line("their edges in each step; every 20 steps the whole plate is gathered and drawn.");
     screen.line("Each run must give the same field, bit for bit.");
     screen.line("");
     let mut reports: Vec<Report> = Vec::new();
-    for (index, stage) in stages.iter().enumerate() {
-        let heading = format!("{}/{}  {}", index + 1, stages.len(), stage.describe());
-        reports.push(stage.run(&plate.arguments(&screen, &png), &heading, &mut screen)?);
-    }
+    let all = stages.len() + offer.small.len();
+    let mut play = |stage: &Stage, plate: &Plate, reports: &mut Vec<Report>| {
+        let heading = format!("{}/{all}  {}", reports.len() + 1, stage.describe());
+        let picture = Some(png.as_path()).filter(|_| stage.face == Face::Ports && plate.grid == full);
+        reports.push(stage.run(&plate.arguments(stage.face, &screen, picture), &heading, &mut screen)?);
+        Ok::<(), String>(())
+    };
+    stages.iter().try_for_each(|stage| play(stage, &plate, &mut reports))?;
+    offer.small.iter().try_for_each(|stage| play(stage, &QUICK, &mut reports))?;
+    stages.extend(offer.small);
     screen.line("");
     for line in summary::table(&stages, &reports, &screen) {
         screen.line(&line);
@@ -92,6 +103,7 @@ fn demo(args: &Args) -> Result<(), String> {
         screen.line(&line);
     }
     screen.line(&format!("picture      {}", png.display()));
+    offer.missing.into_iter().for_each(|text| screen.line(text));
     screen.line("");
     // As it was typed, so that the lines can be copied.
     let pulc = std::env::args().next().unwrap_or_else(|| "pulc".into());
@@ -101,32 +113,24 @@ fn demo(args: &Args) -> Result<(), String> {
 }
 
 impl Plate {
-    /// What every run of the heat application is given.
-    fn arguments(&self, screen: &Screen, png: &std::path::Path) -> Vec<OsString> {
+    /// What a run of the heat application is given; `picture` is a file that it writes.
+    fn arguments(&self, face: Face, screen: &Screen, picture: Option<&std::path::Path>) -> Vec<OsString> {
         let Grid { rows, columns } = self.grid;
+        let (size, steps) = (format!("{columns}x{rows}"), self.steps.to_string());
+        // Less than the largest stable step: the word stays readable to the end.
+        let plate = ["--size", &size, "--steps", &steps, "--boundary", "insulated", "-r", "0.1", "--json"];
+        let mut arguments: Vec<OsString> = plate.map(OsString::from).into();
+        if face != Face::Ports {
+            return arguments;
+        }
         let terminal = match screen.terminal() {
-            Some(Terminal { columns, lines, .. }) => format!("{columns}x{lines}"),
-            None => "off".into(),
+            Some(Terminal { columns, lines, .. }) if picture.is_some() => format!("{columns}x{lines}"),
+            _ => "off".into(),
         };
-        let mut arguments: Vec<OsString> = [
-            "--size",
-            &format!("{columns}x{rows}"),
-            "--steps",
-            &self.steps.to_string(),
-            "--boundary",
-            "insulated",
-            // Less than the largest stable step: the word stays readable to the end.
-            "-r",
-            "0.1",
-            "--verify",
-            "--json",
-            "--terminal",
-            &terminal,
-            "--png",
-        ]
-        .map(OsString::from)
-        .into();
-        arguments.push(png.into());
+        arguments.extend(["--verify", "--terminal", &terminal].map(OsString::from));
+        if let Some(picture) = picture {
+            arguments.extend(["--png".into(), picture.into()]);
+        }
         arguments
     }
 }

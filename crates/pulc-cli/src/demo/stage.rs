@@ -8,8 +8,19 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 
+/// What carries the messages of a run, and what it is written in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Face {
+    /// `pulc heat`, on ports.
+    Ports,
+    /// Programs on MPI, of the tree that this binary stands in.
+    MpiC,
+    MpiPython,
+}
+
 /// How one run is started.
 pub struct Stage {
+    pub face: Face,
     /// In the table.
     pub name: &'static str,
     pub title: &'static str,
@@ -85,9 +96,15 @@ impl Stage {
             if self.nodes > 1 {
                 command.arg("--nodes").arg(self.nodes.to_string());
             }
-            command.arg("--").arg(&pulc);
+            command.arg("--");
         }
-        command.arg("heat").args(heat).stdin(Stdio::null()).stdout(Stdio::piped());
+        match self.face {
+            Face::Ports if self.nodes > 0 => command.arg(&pulc).arg("heat"),
+            Face::Ports => command.arg("heat"),
+            Face::MpiC => command.arg(super::mpi::program(&pulc)),
+            Face::MpiPython => command.arg(super::mpi::PYTHON).arg(super::mpi::script(&pulc)),
+        };
+        command.args(heat).stdin(Stdio::null()).stdout(Stdio::piped());
         command.env(ENV_ENDS_WITH, std::process::id().to_string());
         let mut child = command.spawn().map_err(|error| format!("cannot start {}: {error}", pulc.display()))?;
         let report = child.stdout.take().map(|output| forward(output, screen.terminal.is_some()));

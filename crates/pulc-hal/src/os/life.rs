@@ -3,8 +3,9 @@
 //! Source: madvise(2) on `MADV_WIPEONFORK`, pthread_atfork(3).
 
 use rustix::mm::Advice;
-use std::sync::OnceLock;
+use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 const PAGE: usize = 4096;
 
@@ -20,16 +21,25 @@ const _: () = assert!(size_of::<Mark>() == PAGE);
 
 static MARK: Mark = Mark { is_original: AtomicU32::new(0), _rest: [0; PAGE - 4] };
 static WATCHED: AtomicBool = AtomicBool::new(false);
-static AT_EXIT: OnceLock<fn()> = OnceLock::new();
+/// The last registered one is called first.
+static AT_EXIT: Mutex<Vec<fn(i32)>> = Mutex::new(Vec::new());
+
+unsafe extern "C" {
+    /// As `atexit`, and the function is told the status. Of glibc.
+    fn on_exit(function: extern "C" fn(status: c_int, argument: *mut c_void), argument: *mut c_void) -> c_int;
+}
 
 extern "C" fn forked() {
     MARK.is_original.store(0, Ordering::Relaxed);
 }
 
-extern "C" fn exiting() {
-    if let Some(last_words) = AT_EXIT.get() {
+extern "C" fn exiting(status: c_int, _: *mut c_void) {
+    // In a fork's child a thread that is not there may hold the lock.
+    let Ok(mut all) = AT_EXIT.try_lock() else { return };
+    let all = std::mem::take(&mut *all);
+    for last_words in all.into_iter().rev() {
         // A panic must not cross into the C library.
-        let _ = std::panic::catch_unwind(last_words);
+        let _ = std::panic::catch_unwind(|| last_words(status));
     }
 }
 
@@ -54,12 +64,15 @@ pub fn is_fork_child() -> bool {
     MARK.is_original.load(Ordering::Relaxed) == 0
 }
 
-/// Calls `last_words` when the process ends by `exit` or by returning from `main`. Only the first registration counts.
-pub fn at_exit(last_words: fn()) {
-    if AT_EXIT.set(last_words).is_ok() {
-        // SAFETY: `exiting` is a function of this library that takes nothing and does not unwind.
-        unsafe { libc::atexit(exiting) };
+/// Calls `last_words` with the exit status when the process ends by `exit` or by returning from `main`; those that were registered
+/// later are called earlier.
+pub fn at_exit(last_words: fn(status: i32)) {
+    let mut all = AT_EXIT.lock().unwrap_or_else(PoisonError::into_inner);
+    if all.is_empty() {
+        // SAFETY: `exiting` is a function of this library that does not unwind; it is given nothing.
+        unsafe { on_exit(exiting, std::ptr::null_mut()) };
     }
+    all.push(last_words);
 }
 
 #[cfg(test)]

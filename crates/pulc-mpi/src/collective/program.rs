@@ -118,7 +118,7 @@ impl Program {
         let form = Form::Persistent;
         let place = |comm: &Communicator| {
             let number = comm.next_collective(form);
-            number & !0x0fff_ffff | number << Turns::BITS & 0x0fff_ffff
+            (number & !0x0fff_ffff) | ((number << Turns::BITS) & 0x0fff_ffff)
         };
         let local = comm.remote.as_ref().map_or(0, |remote| place(&remote.local));
         self.turns = Some(Turns { tags: [place(comm), local], next: AtomicI32::new(0) });

@@ -164,7 +164,7 @@ impl Communicator {
     /// and a nonblocking one in another order on another process, which the standard forbids and other implementations take.
     pub fn next_collective(&self, form: Form) -> i32 {
         let number = self.collectives[form as usize].fetch_add(1, Ordering::Relaxed) & 0x0fff_ffff;
-        (form as u32 * 0x1000_0000 | number) as i32
+        ((form as u32 * 0x1000_0000) | number) as i32
     }
 
     pub fn errhandler(&self) -> Errhandler {

@@ -58,6 +58,10 @@ impl ReceiveHandler for Matcher {
             }
             return Begin::Take(self.transfers.add(Goal::Request(request)));
         }
+        if let Some(thrown_away) = self.leaving.as_mut().filter(|_| asked) {
+            thrown_away.push(context);
+            return Begin::Take(self.transfers.add(Goal::Nowhere));
+        }
         // The thread that polls finds it among the kept ones; nothing later may land in its hand first.
         here.hand.take_want(context.into(), id.src.0, wire_tag);
         let transfer = self.transfers.add(Goal::Nowhere);

@@ -53,6 +53,8 @@ pub(crate) struct Matcher {
     pub gone: Vec<(Rank, End)>,
     /// Contexts in use, in pairs.
     pub contexts: Vec<bool>,
+    /// The program receives nothing any more: contexts of long messages that were thrown away since.
+    pub leaving: Option<Vec<u32>>,
 }
 
 /// The MPI receive handler of the engine.

@@ -7,6 +7,7 @@ mod halls;
 #[path = "../../../pulc/tests/ranks/keeper.rs"]
 mod keeper;
 mod messages;
+mod random;
 mod topologies;
 mod values;
 
@@ -30,6 +31,7 @@ fn as_a_rank() {
         "between_sides" => communicators::between_sides(),
         "communicators" => communicators::play(),
         "topologies" => topologies::play(),
+        "random" => random::play(),
         other => panic!("no scene {other}"),
     }
     call::finalize().unwrap();
@@ -133,4 +135,46 @@ fn neighbours_in_grids_and_graphs_exchange_what_was_meant_for_them() {
         Job::on_one_node("topologies", ranks).succeeds();
     }
     Job::on_nodes("topologies", &[2, 2]).succeeds();
+}
+
+/// A program of a printed seed; `PULC_TEST_SEED` replays one.
+fn random_program(job: Job, turn: u64) {
+    let seed = match std::env::var("PULC_TEST_SEED") {
+        Ok(seed) => seed,
+        Err(_) => (u64::from(std::process::id()) << 8 | turn).to_string(),
+    };
+    let acts = if is_full() { "150" } else { "25" };
+    println!("{:?}: PULC_TEST_SEED={seed}", job.nodes);
+    job.with("PULC_TEST_SEED", &seed).with("PULC_TEST_ACTS", acts).succeeds();
+}
+
+/// Whether `cargo xtask test --full` asks for more.
+fn is_full() -> bool {
+    std::env::var_os("PULC_TEST_FULL").is_some_and(|value| value == "1")
+}
+
+#[test]
+fn random_programs_give_what_they_must() {
+    let sizes: &[u32] = if is_full() { &[2, 3, 4, 7, 8, 11, 16] } else { &[2, 4] };
+    for (turn, ranks) in sizes.iter().enumerate() {
+        random_program(Job::on_one_node("random", *ranks), turn as u64);
+        random_program(Job::on_one_node("random", *ranks).with("PULC_EAGER_MAX_BYTES", "0"), turn as u64 + 100);
+    }
+}
+
+#[test]
+fn random_programs_give_what_they_must_between_nodes_whatever_the_network_does() {
+    let shapes: &[&[u32]] = if is_full() { &[&[1, 1], &[2, 1], &[3, 4], &[8, 8], &[2, 2, 2]] } else { &[&[2, 1]] };
+    for (turn, nodes) in shapes.iter().enumerate() {
+        random_program(Job::on_nodes("random", nodes), turn as u64 + 200);
+        let faults = [
+            ("PULC_FAULT_SEED", "7"),
+            ("PULC_FAULT_DROP_PERMILLE", "50"),
+            ("PULC_FAULT_DUPLICATE_PERMILLE", "50"),
+            ("PULC_FAULT_REORDER_PERMILLE", "50"),
+            ("PULC_FAULT_CORRUPT_PERMILLE", "20"),
+        ];
+        let job = faults.into_iter().fold(Job::on_nodes("random", nodes), |job, (name, value)| job.with(name, value));
+        random_program(job, turn as u64 + 300);
+    }
 }
