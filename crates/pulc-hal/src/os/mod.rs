@@ -18,6 +18,7 @@ pub mod peer_memory;
 pub mod process;
 pub mod proctree;
 pub mod registry;
+pub mod settled;
 pub mod signals;
 pub mod tcp;
 pub mod topology;

@@ -221,11 +221,7 @@ impl AmTable {
                 }
             }
             Kind::Mapped => self.mapped(src, header.channel, &words, outbox),
-            Kind::Unmap => {
-                if self.incoming.get(header.channel).is_some_and(|incoming| incoming.src == src) {
-                    self.incoming.remove(header.channel);
-                }
-            }
+            Kind::Unmap => self.unmapped(src, header.channel),
             Kind::Want => self.wanted(front, outbox),
             Kind::Wanted => match self.fetching(&front, body.len()).and_then(|number| self.transfers.remove(number)) {
                 Some(mut transfer) => {

@@ -5,7 +5,7 @@ use super::args::Words;
 use super::bundle::Inner;
 use super::channels::{MapState, Offered};
 use super::event::{Event, Group};
-use super::peer::{Bytes, Peer, Posted};
+use super::peer::{Bytes, Peer, Posted, settled};
 use super::send::{self, Payload};
 use super::wire::{Header, Kind};
 use crate::{Error, error};
@@ -210,6 +210,7 @@ impl Peer {
         group: Option<&Group>,
     ) -> Result<Event, Error> {
         let event = Event::new(group);
+        let bytes = settled(bytes);
         let posted = self.until(bundle, |engine| self.try_post(engine, asked, &bytes, &event));
         if posted.is_err() {
             event.state().finish(false);

@@ -76,7 +76,8 @@ impl Bundle {
         let mut guard = process.lock();
         if guard.engine.handler::<AmTable>(Proto::AM).is_none() {
             let credits_max = params::AM_CREDITS_MAX.read().value as u16;
-            guard.engine.register(Proto::AM, Box::new(AmTable::new(credits_max)))?;
+            let ranks = guard.engine.size();
+            guard.engine.register(Proto::AM, Box::new(AmTable::new(credits_max, ranks)))?;
         }
         let sequential = mode == Mode::Sequential;
         let state = BundleState { inbox: VecDeque::new(), sequential, running: 0 };

@@ -12,6 +12,7 @@ use super::token::{Message, Verdict};
 use super::{Bundle, TAG_ALL, TAG_NONE};
 use crate::Error;
 use pulc_base::Rank;
+use pulc_hal::os::settled::Settled;
 use pulc_handler::{Hand, Process};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -187,7 +188,7 @@ impl Endpoint {
             return;
         }
         // Looking at the new one and dropping the old one may run code of their owners.
-        let mut new = Some(Segment::new(Box::new(memory)));
+        let mut new = Some(Segment::new(Box::new(Settled::new(memory))));
         let mut guard = shared.process.lock();
         let state = send::table(&mut guard.engine).endpoints.get(shared.number);
         let old = state.and_then(|state| std::mem::replace(&mut state.segment, new.take()));

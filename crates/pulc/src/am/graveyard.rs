@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn what_is_fetched_from_a_peer_that_ends_is_not_dropped_by_the_table() {
-        let (mut table, mine) = (AmTable::new(1), Arc::new(()));
+        let (mut table, mine) = (AmTable::new(1, 2), Arc::new(()));
         let target = Target::Fetching(Box::new(Fetched(Arc::clone(&mine))));
         let (id, words) = (TransferId { src: Rank(1), id: 0 }, Words::new([0; WORDS_MAX], 0));
         let header = header(Kind::Fetch, 1);

@@ -1,13 +1,13 @@
 //! Frames that nothing honest sends, against the receive handler: it neither panics nor takes more than was agreed, and honest
 //! messages still arrive afterwards.
 
-use super::table::AmTable;
-use super::wire::Header;
+use super::table::{AmTable, EndpointState, header as header_of};
+use super::wire::{Header, Kind};
 use super::{Bundle, Mode, Reply, Short};
 use crate::Pulc;
 use proptest::prelude::*;
 use pulc_base::{Proto, Rank};
-use pulc_handler::{Begin, Body, Hand, Here, ReceiveHandler, TransferId};
+use pulc_handler::{Begin, Body, Hand, Here, Outbox, ReceiveHandler, TransferId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,7 +23,7 @@ enum Act {
 
 /// A header with numbers that often mean something here.
 fn header() -> impl Strategy<Value = Vec<u8>> {
-    let number = prop_oneof![Just(0x1_0000_u32), Just(0x1_0001), Just(0x2_0000), any::<u32>()];
+    let number = prop_oneof![Just(0x10_0000_u32), Just(0x10_0001), Just(0x20_0000), any::<u32>()];
     let word = prop_oneof![0..40_u64, any::<u64>()];
     let fields = (0..16_u8, 0..=9_u8, 0..4_u8, prop_oneof![0..4_u16, any::<u16>()], number);
     (fields, proptest::collection::vec(word, 0..=3)).prop_map(|((kind, words, handler, slot, channel), inline)| {
@@ -62,6 +62,54 @@ fn perform(table: &mut AmTable, here: &mut Here<'_, '_>, act: &Act, id: u32) {
             }
         }
     }
+}
+
+/// The question of a rank for a channel to `name`, as it comes.
+fn ask(table: &mut AmTable, outbox: &mut Outbox, src: u32, name: &str, credits: u64) {
+    let front = Header { words: 2, ..header_of(Kind::Map, 7) }.front(&[5, credits]);
+    let body = format!("{name}\0its own").into_bytes();
+    table.message(Rank(src), front.bytes(), Body::private(&body, 0), 0, &mut Here { hand: &mut Hand::empty(), outbox });
+}
+
+#[test]
+fn a_rank_that_takes_all_it_can_get_is_the_only_one_that_finds_nothing_left() {
+    const GREEDY: u32 = 1;
+    const HONEST: u32 = 2;
+    let pulc = Pulc::attach().expect("a process by itself can attach");
+    let bundle = Bundle::new(&pulc, Mode::Sequential).expect("there is room");
+    let open = bundle.endpoint("taken all over", 5).expect("the name is new");
+    let shared = Arc::clone(&open.inner.shared);
+    let (mut table, mut outbox) = (AmTable::new(1024, 64), Outbox::default());
+    let number = table.endpoints.add(|_| EndpointState { shared, segment: None }).expect("there is a place");
+    table.names.insert("open".to_owned(), number);
+    for question in 0..20_000 {
+        ask(&mut table, &mut outbox, GREEDY, "open", 1024);
+        ask(&mut table, &mut outbox, GREEDY, &format!("never {question}"), 1024);
+    }
+    let mappings =
+        |table: &mut AmTable, rank| table.incoming.iter_mut().filter(|(_, one)| one.src == Rank(rank)).count();
+    let held = mappings(&mut table, GREEDY);
+    assert!((1..=1 << 14).contains(&held) && table.waiting(Rank(GREEDY)) == 1024, "{held} mappings");
+    for round in 1..=100 {
+        ask(&mut table, &mut outbox, HONEST, "open", 16);
+        ask(&mut table, &mut outbox, HONEST, "not yet", 16);
+        assert_eq!((mappings(&mut table, HONEST), table.waiting(Rank(HONEST))), (round, round));
+    }
+    assert!(table.incoming.iter_mut().all(|(_, one)| one.src != Rank(HONEST) || one.slots.len() == 16));
+    // What it gives back it may have again.
+    let first = table
+        .incoming
+        .iter_mut()
+        .find(|(_, one)| one.src == Rank(GREEDY))
+        .map(|(number, _)| number)
+        .expect("it holds some");
+    let unmap = header_of(Kind::Unmap, first).front(&[]);
+    let here = &mut Here { hand: &mut Hand::empty(), outbox: &mut outbox };
+    table.message(Rank(HONEST), unmap.bytes(), Body::private(&[], 0), 0, here);
+    assert_eq!(mappings(&mut table, GREEDY), held, "it is not the honest one's to give back");
+    table.message(Rank(GREEDY), unmap.bytes(), Body::private(&[], 0), 0, here);
+    ask(&mut table, &mut outbox, GREEDY, "open", 1);
+    assert_eq!(mappings(&mut table, GREEDY), held);
 }
 
 proptest! {

@@ -33,6 +33,7 @@
 //! Source: Mainwaring and Culler, Active Message Applications Programming Interface (AM-2); GASNet-EX for prepared payloads and
 //! local completion; UCX for offers that are fetched.
 
+mod allowance;
 mod args;
 mod arrive;
 mod attempt;
@@ -45,6 +46,7 @@ mod graveyard;
 mod handlers;
 #[cfg(test)]
 mod hostile;
+mod lookup;
 mod mapping;
 mod parts;
 mod peer;
@@ -84,6 +86,6 @@ pub const TAG_ALL: u64 = u64::MAX;
 /// Longest name of an endpoint in bytes.
 const NAME_MAX: usize = 200;
 /// Endpoints, bundles or mappings of one process at most.
-const ENDPOINTS_MAX: usize = 1 << 16;
+const ENDPOINTS_MAX: usize = places::PLACES_MAX;
 /// How often a wait for something that no message announces is looked at.
 const LOOK_AGAIN: Nanos = Nanos::from_ms(100);

@@ -122,7 +122,6 @@ impl AmTable {
         transfer.arrived += body.len();
         match &mut transfer.target {
             Target::Bytes(bytes) => body.append_to(bytes),
-            // Its owner's memory may be shorter than it was: then nothing is written.
             Target::Fetching(landing) => {
                 if let Some(place) = landing.memory().get_mut(at..at + body.len()) {
                     body.copy_to(place);

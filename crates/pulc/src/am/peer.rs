@@ -12,6 +12,7 @@ use super::wire::Kind;
 use super::{Bundle, Opcode};
 use crate::{Error, error};
 use pulc_base::Rank;
+use pulc_hal::os::settled::SettledShared;
 use pulc_handler::Engine;
 use std::sync::Arc;
 
@@ -26,6 +27,11 @@ pub enum Posted {
 
 /// Bytes of any owner, kept until they have left.
 pub type Bytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// Asks the owner of the bytes for them, once: later they are looked at with the engine locked.
+pub(super) fn settled(bytes: Bytes) -> Bytes {
+    Arc::new(SettledShared::new(bytes))
+}
 
 /// An endpoint of some process, mapped. Unmapped when dropped; may be shared between threads.
 pub struct Peer {

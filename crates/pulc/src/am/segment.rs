@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// What arrives while the memory is lent, at most.
 pub(crate) const STAGED_MAX_BYTES: usize = 64 << 20;
 
-/// Memory of any owner.
+/// Memory of any owner, who is not asked for it any more.
 pub(crate) type Memory = Box<dyn AsMut<[u8]> + Send>;
 
 /// A segment's memory in the hands of a thread.
@@ -45,7 +45,6 @@ impl Segment {
         }
         match &mut self.memory {
             Some(memory) => {
-                // The owner's memory may have another length than it had: then nothing is written.
                 let Some(place) = (**memory).as_mut().get_mut(offset..offset + body.len()) else { return false };
                 body.copy_to(place);
             }

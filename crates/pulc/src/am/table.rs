@@ -2,10 +2,12 @@
 //! every frame of this protocol and by the interface between polls, always with the engine locked; never blocks, and no
 //! handler of a user ever runs from here.
 
+use super::allowance::Allowance;
 use super::args::{WORDS_MAX, Words};
-use super::channels::{Incoming, MapState, Outgoing, SlotIn};
+use super::channels::{Incoming, MapState, Outgoing};
 use super::endpoint::Shared;
 use super::graveyard::Graveyard;
+use super::lookup::Lookup;
 use super::places::Places;
 use super::returned::Status;
 use super::segment::Segment;
@@ -18,9 +20,6 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Questions for endpoints that are not open yet, at most.
-const LOOKUPS_MAX: usize = 4096;
-
 #[derive(Default)]
 pub(crate) struct AmTable {
     pub bundles: Places<BundleState>,
@@ -29,7 +28,8 @@ pub(crate) struct AmTable {
     pub outgoing: Places<Outgoing>,
     pub incoming: Places<Incoming>,
     pub transfers: Places<Transfer>,
-    lookups: Vec<Lookup>,
+    pub lookups: Vec<Lookup>,
+    pub allowance: Allowance,
     /// Channels of others that are not needed any more, and whose they are.
     pub unmaps: Vec<(Rank, u32)>,
     /// Channels with acknowledgements that have not left.
@@ -71,15 +71,6 @@ pub(crate) struct BundleState {
 pub(crate) struct EndpointState {
     pub shared: Arc<Shared>,
     pub segment: Option<Segment>,
-}
-
-struct Lookup {
-    src: Rank,
-    reply_to: u32,
-    tag: u64,
-    credits: u16,
-    name: String,
-    asker: Arc<str>,
 }
 
 /// A message that waits for its handler.
@@ -134,8 +125,9 @@ pub(crate) enum Target {
 }
 
 impl AmTable {
-    pub fn new(credits_max: u16) -> AmTable {
-        AmTable { credits_max, ..AmTable::default() }
+    /// For a process of a job of so many ranks.
+    pub fn new(credits_max: u16, ranks: u32) -> AmTable {
+        AmTable { credits_max, allowance: Allowance::new(ranks), ..AmTable::default() }
     }
 
     /// A handler may run now.
@@ -232,73 +224,6 @@ impl AmTable {
         self.arrived(Arrival { endpoint, kind, handler, slot, tell: false, channel, reply_to: 0, src, words, payload });
     }
 
-    /// Someone asks for a channel to one of our endpoints.
-    pub fn asked_for(&mut self, src: Rank, reply_to: u32, words: &Words, names: &[u8], outbox: &mut Outbox) {
-        let names = std::str::from_utf8(names).ok().and_then(|names| names.split_once('\0'));
-        let (&[tag, credits], Some((name, asker))) = (words.all(), names) else {
-            self.tally.strays += 1;
-            return;
-        };
-        let credits = credits.clamp(1, u64::from(self.credits_max)) as u16;
-        let lookup = Lookup { src, reply_to, tag, credits, name: name.to_owned(), asker: asker.into() };
-        match self.names.get(name).copied().filter(|endpoint| self.has_tag(*endpoint)) {
-            Some(endpoint) => self.accept(endpoint, &lookup, outbox),
-            None if self.lookups.len() < LOOKUPS_MAX => self.lookups.push(lookup),
-            None => answer(&lookup, 0, Err(Status::NoRoom), outbox),
-        }
-    }
-
-    /// An endpoint without a tag is not found yet.
-    fn has_tag(&mut self, endpoint: u32) -> bool {
-        self.endpoints.get(endpoint).is_some_and(|state| state.shared.tag.load(Ordering::Relaxed) != super::TAG_NONE)
-    }
-
-    fn accept(&mut self, endpoint: u32, lookup: &Lookup, outbox: &mut Outbox) {
-        let Some(state) = self.endpoints.get(endpoint) else { return };
-        if !state.shared.admits(lookup.tag) {
-            return answer(lookup, 0, Err(Status::BadTag), outbox);
-        }
-        let shared = Arc::clone(&state.shared);
-        let slots: Vec<SlotIn> = (0..lookup.credits).map(|_| SlotIn::default()).collect();
-        if let Some(bundle) = self.bundles.get(shared.bundle) {
-            bundle.inbox.reserve(slots.len());
-        }
-        let &Lookup { src, reply_to, tag, credits, .. } = lookup;
-        let (src_name, endpoint) = (Arc::clone(&lookup.asker), Some(shared));
-        let incoming = Incoming { src, src_name, reply_to, tag, endpoint, slots, acks: Default::default() };
-        match self.incoming.add(|_| incoming) {
-            Some(number) => answer(lookup, number, Ok(credits), outbox),
-            None => answer(lookup, 0, Err(Status::NoRoom), outbox),
-        }
-    }
-
-    /// The other side has answered a question for a channel.
-    pub fn mapped(&mut self, src: Rank, channel: u32, words: &Words, outbox: &mut Outbox) {
-        let (Some(outgoing), &[remote, granted]) = (self.outgoing.get(channel), words.all()) else {
-            // Given up meanwhile.
-            if let [remote, _] = words.all() {
-                let header = header(Kind::Unmap, *remote as u32);
-                outbox.post(src, Proto::AM, header.front(&[]).bytes(), &[]);
-            }
-            return;
-        };
-        if outgoing.dst != src || outgoing.state != MapState::Asked {
-            self.tally.strays += 1;
-            return;
-        }
-        let (status, credits) = (granted as u8, (granted >> 8).clamp(0, u64::from(self.credits_max)) as u16);
-        match Status::from(status) {
-            Some(why) => outgoing.state = MapState::Refused(why),
-            None => {
-                outgoing.open(remote as u32, credits);
-                let bundle = outgoing.owner.bundle;
-                if let Some(bundle) = self.bundles.get(bundle) {
-                    bundle.inbox.reserve(usize::from(credits));
-                }
-            }
-        }
-    }
-
     /// Opens an endpoint; those who have asked for its name are answered. `None`: there is no number for it.
     pub fn open(&mut self, make: impl FnOnce(u32) -> Arc<Shared>, outbox: &mut Outbox) -> Option<Arc<Shared>> {
         let number = self.endpoints.add(|number| EndpointState { shared: make(number), segment: None })?;
@@ -306,18 +231,6 @@ impl AmTable {
         self.names.insert(shared.name.clone(), number);
         self.found(&shared, outbox);
         Some(shared)
-    }
-
-    /// An endpoint is open and may have a tag: those who have asked for it are answered.
-    pub fn found(&mut self, shared: &Arc<Shared>, outbox: &mut Outbox) {
-        if !self.has_tag(shared.number) {
-            return;
-        }
-        let (asked, rest) = std::mem::take(&mut self.lookups).into_iter().partition(|asked| asked.name == shared.name);
-        self.lookups = rest;
-        for lookup in &asked {
-            self.accept(shared.number, lookup, outbox);
-        }
     }
 
     /// Closes an endpoint: requests to it go back from now on.
@@ -337,6 +250,7 @@ impl AmTable {
     /// Nothing more comes from this rank or goes there.
     pub fn forget(&mut self, rank: Rank, end: pulc_handler::End) {
         self.lookups.retain(|lookup| lookup.src != rank);
+        self.allowance.forget(rank);
         let mine = |table: &mut Places<Outgoing>| -> Vec<u32> {
             table.iter_mut().filter(|(_, outgoing)| outgoing.dst == rank).map(|(number, _)| number).collect()
         };
@@ -378,15 +292,6 @@ fn outgoing_tells(table: &mut Places<Outgoing>, channel: u32, slot: u16) -> bool
 /// A header with nothing in it but its kind and channel.
 pub(crate) fn header(kind: Kind, channel: u32) -> Header {
     Header { kind, words: 0, handler: 0, slot: 0, tell: false, channel, offset: 0 }
-}
-
-fn answer(lookup: &Lookup, number: u32, granted: Result<u16, Status>, outbox: &mut Outbox) {
-    let granted = match granted {
-        Ok(credits) => u64::from(credits) << 8,
-        Err(why) => why as u64,
-    };
-    let header = Header { words: 2, ..header(Kind::Mapped, lookup.reply_to) };
-    outbox.post(lookup.src, Proto::AM, header.front(&[u64::from(number), granted]).bytes(), &[]);
 }
 
 /// The words of a message whose arguments beyond those in the header are `rest`.

@@ -3,13 +3,14 @@
 
 use super::args::{Args, LongReply, MediumReply, Reply, Words};
 use super::endpoint::Shared;
-use super::peer::Bytes;
+use super::peer::{Bytes, settled};
 use super::returned::{Opcode, Status};
 use super::send::{self, Payload};
 use super::table::{Arrival, Target, Transfer, header};
 use super::wire::{Header, Kind};
 use crate::Error;
 use pulc_base::{Proto, Rank};
+use pulc_hal::os::settled::Settled;
 use pulc_handler::{Process, TransferId};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -135,7 +136,7 @@ impl Token<'_> {
 
     /// As [`Token::reply_long`], with a handler and words that are not typed.
     pub fn reply_long_words(self, handler: u8, words: Words, offset: u64, bytes: Bytes) {
-        self.leave(Kind::ReplyLong, handler, &words, offset, Payload::Long(bytes, None));
+        self.leave(Kind::ReplyLong, handler, &words, offset, Payload::Long(settled(bytes), None));
     }
 
     fn leave(self, kind: Kind, handler: u8, words: &Words, offset: u64, payload: Payload<'_>) {
@@ -216,11 +217,12 @@ impl Offer<'_> {
     /// [`Error::BufferTooSmall`]; then the offer is declined.
     pub fn fetch<M: AsMut<[u8]> + Send + 'static>(
         self,
-        mut memory: M,
+        memory: M,
         then: impl FnOnce(Token<'_>, M) + Send + 'static,
     ) -> Result<(), Error> {
         let (call, request) = (self.call, self.call.request);
         call.process.check_fork()?;
+        let mut memory = Settled::new(memory);
         let (len, total) = (memory.as_mut().len(), usize::try_from(self.len).unwrap_or(usize::MAX));
         if len < total {
             return Err(Error::BufferTooSmall { needed: total, len });
@@ -255,17 +257,17 @@ pub(crate) trait Landing: Send {
 }
 
 struct Fetched<M, F> {
-    memory: M,
+    memory: Settled<M>,
     then: F,
 }
 
-impl<M: AsMut<[u8]> + Send, F: FnOnce(Token<'_>, M) + Send> Landing for Fetched<M, F> {
+impl<M: Send, F: FnOnce(Token<'_>, M) + Send> Landing for Fetched<M, F> {
     fn memory(&mut self) -> &mut [u8] {
         self.memory.as_mut()
     }
 
     fn there(self: Box<Self>, token: Token<'_>) {
-        (self.then)(token, self.memory);
+        (self.then)(token, self.memory.into_owner());
     }
 }
 
