@@ -71,9 +71,21 @@ pub struct Boot {
     pub nodes: Vec<BootNode>,
     /// Indexed by rank.
     pub tasks: Vec<BootTask>,
-    /// Secret from which the keys of all network frames of this job are derived.
-    pub key: [u8; 32],
 }
+
+/// From which the keys of all network frames of a job are derived. Known to daemons and keepers, never to ranks: each of these
+/// gets the keys of its own pairs.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobSecret(pub [u8; 32]);
+
+impl std::fmt::Debug for JobSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("JobSecret(..)")
+    }
+}
+
+/// Bytes of the key that two ranks of different nodes share.
+pub const PAIR_KEY_BYTES: usize = 16;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BootNode {
@@ -116,8 +128,9 @@ pub const PASS_BYTES_MAX: usize = 256;
 /// From a keeper to one of its ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToRank {
-    /// Descriptors, in this order: memfd with [`Boot`], memfd of the node's board (`pulc_hal::board`), then one bound
-    /// UDP socket per rail.
+    /// Descriptors, in this order: memfd with [`Boot`], memfd of the node's board (`pulc_hal::board`); in a job on several nodes
+    /// also a memfd with the rank's keys ([`PAIR_KEY_BYTES`] for each rank, by rank; what stands for ranks of its own node
+    /// means nothing), then one bound socket per rail.
     Welcome {
         boot_bytes: u32,
         local_rank: u32,

@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use crate::params::ATTACH_TIMEOUT_MS;
-use pulc_base::boot::{self, Boot, BootNode, BootTask, ToKeeper, ToRank};
+use pulc_base::boot::{self, Boot, BootNode, BootTask, PAIR_KEY_BYTES, ToKeeper, ToRank};
 use pulc_base::{JobId, NodeId, NodeIndex, PROTOCOL_VERSION, Rank};
 use pulc_hal::board::Board;
 use pulc_hal::os::fdpass::Seqpacket;
@@ -28,6 +28,8 @@ pub(crate) struct Joined {
     pub keeper: Option<Seqpacket>,
     /// One per rail; none in a job on one node.
     pub rails: Vec<OwnedFd>,
+    /// By rank: the key of the pair; none in a job on one node.
+    pub pair_keys: Vec<[u8; PAIR_KEY_BYTES]>,
 }
 
 /// Joins the job named by the environment, or makes a job of one.
@@ -50,7 +52,6 @@ fn alone() -> Result<Joined, Error> {
         job: JobId(0),
         nodes: vec![BootNode { id: NodeId([0; 16]), name }],
         tasks: vec![BootTask { node: 0, rails: Vec::new() }],
-        key: [0; 32],
     };
     Ok(Joined {
         rank: Rank(0),
@@ -61,6 +62,7 @@ fn alone() -> Result<Joined, Error> {
         board,
         keeper: None,
         rails: Vec::new(),
+        pair_keys: Vec::new(),
     })
 }
 
@@ -128,11 +130,26 @@ fn welcome(
         return Err(Error::BadBoot { what: "the keeper and the job differ about this node's ranks" });
     }
     let board = Board::attach(board_fd.as_fd(), local_size)?;
+    let pair_keys = match boot.nodes.len() {
+        0 | 1 => Vec::new(),
+        _ => read_keys(fds.next().as_ref(), boot.tasks.len())?,
+    };
     let rails: Vec<OwnedFd> = fds.collect();
     if boot.nodes.len() > 1 && rails.len() != boot.tasks[rank.0 as usize].rails.len() {
         return Err(Error::BadBoot { what: "the keeper and the job differ about this rank's rails" });
     }
-    Ok(Joined { rank, boot, node, local, my_slot, board, keeper: Some(keeper), rails })
+    Ok(Joined { rank, boot, node, local, my_slot, board, keeper: Some(keeper), rails, pair_keys })
+}
+
+/// The keys of this rank's pairs.
+fn read_keys(fd: Option<&OwnedFd>, ranks: usize) -> Result<Vec<[u8; PAIR_KEY_BYTES]>, Error> {
+    let fd = fd.ok_or(Error::BadBoot { what: "no keys" })?;
+    let bytes = memfd::read_constant(fd.as_fd(), BOOT_MAX_BYTES)?;
+    let keys = bytes.as_chunks().0;
+    if keys.len() < ranks {
+        return Err(Error::BadBoot { what: "keys are missing" });
+    }
+    Ok(keys[..ranks].to_vec())
 }
 
 fn keeper_ended() -> Error {

@@ -99,7 +99,7 @@ pub(crate) struct ShmSide {
 
 impl Engine {
     pub(crate) fn new(joined: Joined) -> Result<Engine, Error> {
-        let Joined { rank, boot, node, local, my_slot, board, keeper, rails } = joined;
+        let Joined { rank, boot, node, local, my_slot, board, keeper, rails, pair_keys } = joined;
         calibration::load();
         let limits = Limits::read(boot.tasks.len());
         let board = Arc::new(board);
@@ -115,7 +115,7 @@ impl Engine {
         let mut peers: Vec<PeerState> =
             boot.tasks.iter().map(|_| PeerState::new(Route::Unopened, limits.window_bytes)).collect();
         peers[rank.0 as usize] = PeerState::new(Route::Own, limits.unexpected_max_bytes as u64);
-        let net = if rails.is_empty() { None } else { Some(Net::new(&boot, rank, node, rails)?) };
+        let net = if rails.is_empty() { None } else { Some(Net::new(&boot, rank, node, rails, pair_keys)?) };
         let packet_max = net.as_ref().map_or(usize::MAX, Net::packet_min);
         let frame_min = device_limits.frame_max.min(packet_max);
         let slot = board.slot(my_slot);

@@ -8,7 +8,7 @@ use crate::engine::Tally;
 use crate::error::Error;
 use crate::switch::Hand;
 use arrivals::NetSink;
-use pulc_base::boot::Boot;
+use pulc_base::boot::{Boot, PAIR_KEY_BYTES};
 use pulc_base::clock::{self, Nanos};
 use pulc_base::metrics::{DeviceCounters, LinkCounters};
 use pulc_base::{NodeIndex, Rank};
@@ -69,14 +69,21 @@ struct LinkSide {
 struct Maker {
     me: Rank,
     job: pulc_base::JobId,
-    key: [u8; 32],
+    /// By rank.
+    keys: Vec<[u8; PAIR_KEY_BYTES]>,
     config: Config,
     /// By rank, then by rail; empty for ranks of this node.
     peers: Vec<Vec<Peer>>,
 }
 
 impl Net {
-    pub fn new(boot: &Boot, me: Rank, node: NodeIndex, sockets: Vec<OwnedFd>) -> Result<Net, Error> {
+    pub fn new(
+        boot: &Boot,
+        me: Rank,
+        node: NodeIndex,
+        sockets: Vec<OwnedFd>,
+        keys: Vec<[u8; PAIR_KEY_BYTES]>,
+    ) -> Result<Net, Error> {
         let mut rails = Vec::new();
         for socket in sockets {
             let device =
@@ -91,7 +98,7 @@ impl Net {
                 continue;
             }
             remote += 1;
-            let [to_peer, from_peer] = LinkKeys::derive(&boot.key, boot.job, me, rank).stream_tokens();
+            let [to_peer, from_peer] = LinkKeys::derive(key_of(&keys, rank), boot.job, me, rank).stream_tokens();
             for (rail, address) in rails.iter_mut().zip(&task.rails) {
                 let peer = rail.device.inner_mut().open(*address, to_peer, from_peer);
                 let index = peer.0 as usize;
@@ -109,7 +116,7 @@ impl Net {
         if !rails.iter().all(|rail| rail.device.inner().carries_trains()) {
             config.train_max_bytes = 0;
         }
-        let maker = Maker { me, job: boot.job, key: boot.key, config, peers };
+        let maker = Maker { me, job: boot.job, keys, config, peers };
         let link_of = vec![NONE; boot.tasks.len()];
         Ok(Net {
             tally: Tally::default(),
@@ -348,12 +355,17 @@ fn find_or_make(links: &mut Vec<LinkSide>, link_of: &mut [u32], maker: &Maker, r
     if peers.is_empty() {
         return None;
     }
-    let keys = LinkKeys::derive(&maker.key, maker.job, maker.me, rank);
+    let keys = LinkKeys::derive(key_of(&maker.keys, rank), maker.job, maker.me, rank);
     let link = Link::new(maker.config, keys, clock::now());
     let index = links.len() as u32;
     links.push(LinkSide { link, peers, is_touched: false });
     link_of[rank.0 as usize] = index;
     Some(index)
+}
+
+/// Attaching made sure that there is one for every rank.
+fn key_of(keys: &[[u8; PAIR_KEY_BYTES]], rank: Rank) -> &[u8] {
+    &keys[rank.0 as usize]
 }
 
 fn touch(links: &mut [LinkSide], touched: &mut Vec<u32>, index: u32) {

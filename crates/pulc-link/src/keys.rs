@@ -43,20 +43,20 @@ pub struct LinkKeys {
 }
 
 impl LinkKeys {
-    /// Derives the keys of the link between `here` (this process) and `peer`. The same call with the ranks exchanged gives
-    /// the peer its half.
-    pub fn derive(job_key: &[u8; 32], job: JobId, here: Rank, peer: Rank) -> LinkKeys {
+    /// Derives the keys of the link between `here` (this process) and `peer` from what only these two know. The same call with
+    /// the ranks exchanged gives the peer its half.
+    pub fn derive(secret: &[u8], job: JobId, here: Rank, peer: Rank) -> LinkKeys {
         LinkKeys {
             here,
             peer,
-            to_peer: derive(job_key, FRAMES, job, here, peer),
-            from_peer: derive(job_key, FRAMES, job, peer, here),
-            parts_to_peer: derive(job_key, PARTS, job, here, peer),
-            parts_from_peer: derive(job_key, PARTS, job, peer, here),
+            to_peer: derive(secret, FRAMES, job, here, peer),
+            from_peer: derive(secret, FRAMES, job, peer, here),
+            parts_to_peer: derive(secret, PARTS, job, here, peer),
+            parts_from_peer: derive(secret, PARTS, job, peer, here),
         }
     }
 
-    /// What streams between the two begin with, to the peer and from it: who knows them knows the job's key, or has listened.
+    /// What streams between the two begin with, to the peer and from it: who knows them is one of the two, or has listened.
     pub fn stream_tokens(&self) -> [[u8; 16]; 2] {
         [token(&self.to_peer), token(&self.from_peer)]
     }
@@ -111,10 +111,10 @@ impl hkdf::KeyType for KeyLength {
     }
 }
 
-fn derive(job_key: &[u8; 32], purpose: &[u8], job: JobId, src: Rank, dst: Rank) -> Key {
+fn derive(secret: &[u8], purpose: &[u8], job: JobId, src: Rank, dst: Rank) -> Key {
     let mut key = [0; KEY_BYTES];
     hkdf::Salt::new(hkdf::HKDF_SHA256, b"pulc link frames")
-        .extract(job_key)
+        .extract(secret)
         .expand(&[purpose, &job.0.to_le_bytes(), &src.0.to_le_bytes(), &dst.0.to_le_bytes()], KeyLength)
         .and_then(|okm| okm.fill(&mut key))
         .expect("one key is shorter than HKDF's limit");

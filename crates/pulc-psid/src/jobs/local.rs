@@ -6,7 +6,7 @@ use super::message::{JobBody, JobOrder, PreparedNode};
 use super::{CANCELLED_MAX, Event, Room, connection, own_user};
 use crate::error::shortage;
 use crate::keeper::message::{Order, Prepare, Report};
-use pulc_base::boot::{Boot, Gone};
+use pulc_base::boot::{Boot, Gone, JobSecret};
 use pulc_base::{JobId, NodeId, Rank, log};
 use pulc_control::StopKind;
 use std::collections::BTreeSet;
@@ -185,16 +185,16 @@ impl Room {
         }
     }
 
-    pub(super) fn go(&mut self, from: NodeId, job: JobId, boot: Boot) {
+    pub(super) fn go(&mut self, from: NodeId, job: JobId, boot: Boot, secret: &JobSecret) {
         let Some(part) = self.local.get_mut(&job) else { return };
         if part.parent() != from || part.gone {
             return;
         }
         part.gone = true;
         let children: Vec<NodeId> = part.children().map(|child| part.order.nodes[child as usize].id).collect();
-        part.tell_keeper(Order::Go { boot: Box::new(boot.clone()) });
+        part.tell_keeper(Order::Go { boot: Box::new(boot.clone()), secret: secret.clone() });
         for child in children {
-            self.send(child, job, JobBody::Go { boot: Box::new(boot.clone()) });
+            self.send(child, job, JobBody::Go { boot: Box::new(boot.clone()), secret: secret.clone() });
         }
     }
 

@@ -2,7 +2,7 @@
 //! everything else goes straight between a node and the job's origin (the psid of its client). Handled only by `jobs`,
 //! which checks every field against its own table of the job.
 
-use pulc_base::boot::{Boot, Gone};
+use pulc_base::boot::{Boot, Gone, JobSecret};
 use pulc_base::{JobId, NodeId, Rank};
 use pulc_control::{JobInfo, LaunchSpec, StopKind, Stream};
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,7 @@ pub enum JobBody {
     /// Second phase: the wire-up table; start the ranks; pass on to the children.
     Go {
         boot: Box<Boot>,
+        secret: JobSecret,
     },
     Started {
         pids: Vec<u32>,

@@ -199,7 +199,7 @@ impl Room {
         match body {
             JobBody::Prepare(order) => self.prepare(from, job, *order),
             JobBody::Prepared { nodes } => self.child_prepared(from, job, nodes),
-            JobBody::Go { boot } => self.go(from, job, *boot),
+            JobBody::Go { boot, secret } => self.go(from, job, *boot, &secret),
             JobBody::Stop(kind) => self.stop_order(from, job, kind),
             JobBody::Input { .. } | JobBody::InputEnd | JobBody::Credit { .. } | JobBody::Gone { .. } => {
                 self.order_keeper(from, job, body);

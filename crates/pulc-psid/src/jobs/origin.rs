@@ -5,7 +5,7 @@ use super::connection::ClientId;
 use super::message::{JobBody, JobOrder, PreparedNode};
 use super::placement::place;
 use super::{Room, own_user};
-use pulc_base::boot::{Boot, BootNode, BootTask, Gone};
+use pulc_base::boot::{Boot, BootNode, BootTask, Gone, JobSecret};
 use pulc_base::{JobId, NodeId, PROTOCOL_VERSION, Rank, log};
 use pulc_control::client::INPUT_WINDOW;
 use pulc_control::{Ended, JobInfo, ProcessInfo, Reply, Request, RunSpec, StopKind};
@@ -159,14 +159,14 @@ impl Room {
             );
         };
         let nodes = job.nodes.iter().map(|node| BootNode { id: node.id, name: node.name.clone() }).collect();
-        let mut key = [0; 32];
-        if let Err(error) = random(&mut key) {
+        let mut secret = JobSecret([0; 32]);
+        if let Err(error) = random(&mut secret.0) {
             return self.end_job(id, StopKind::AtOnce, CODE_NOT_STARTED, &format!("no random numbers: {error}"));
         }
         job.launched = true;
         job.started_by = Some(self.patience.started_by());
-        let boot = Boot { version: PROTOCOL_VERSION, job: id, nodes, tasks, key };
-        self.send(self.me, id, JobBody::Go { boot: Box::new(boot) });
+        let boot = Boot { version: PROTOCOL_VERSION, job: id, nodes, tasks };
+        self.send(self.me, id, JobBody::Go { boot: Box::new(boot), secret });
     }
 
     /// What nodes report about a job.

@@ -4,10 +4,12 @@
 //!
 //! A process that is not this job's (wrong user, wrong cookie, nonsense) is refused, told why, and counted.
 
+use super::pair_keys::PairKeys;
 use pulc_base::boot::{self, Gone, MESSAGE_MAX, PASS_BYTES_MAX, PASS_FDS_MAX, ToKeeper, ToRank};
 use pulc_base::{PROTOCOL_VERSION, Rank, log};
 use pulc_hal::board::Board;
 use pulc_hal::os::fdpass::{Listener, Seqpacket};
+use pulc_hal::os::memfd;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -81,6 +83,7 @@ pub struct Broker {
     listener: Listener,
     boot: OwnedFd,
     boot_bytes: u32,
+    keys: Option<PairKeys>,
     board: Board,
     board_fd: OwnedFd,
     seats: Vec<Seat>,
@@ -91,10 +94,28 @@ pub struct Broker {
 }
 
 impl Broker {
-    pub fn new(listener: Listener, boot: (OwnedFd, u32), board: (Board, OwnedFd), seats: Vec<Seat>) -> Broker {
+    /// `keys`: of the pairs of ranks of different nodes, if there are such.
+    pub fn new(
+        listener: Listener,
+        boot: (OwnedFd, u32),
+        keys: Option<PairKeys>,
+        board: (Board, OwnedFd),
+        seats: Vec<Seat>,
+    ) -> Broker {
         let (boot, boot_bytes) = boot;
         let (board, board_fd) = board;
-        Broker { listener, boot, boot_bytes, board, board_fd, seats, conns: Vec::new(), ended: Vec::new(), refused: 0 }
+        Broker {
+            listener,
+            boot,
+            boot_bytes,
+            keys,
+            board,
+            board_fd,
+            seats,
+            conns: Vec::new(),
+            ended: Vec::new(),
+            refused: 0,
+        }
     }
 
     pub fn listener(&self) -> BorrowedFd<'_> {
@@ -227,7 +248,10 @@ impl Broker {
             local_size: self.seats.len() as u32,
         };
         let socket = self.conns[index].as_ref().map(|conn| Rc::clone(&conn.socket)).ok_or("it is gone")?;
+        let own_keys = self.keys.as_ref().map(|keys| memfd::create_constant("pulc-keys", &keys.row(rank)));
+        let own_keys = own_keys.transpose().map_err(|error| format!("its keys cannot be handed over: {error}"))?;
         let mut fds = vec![self.boot.as_fd(), self.board_fd.as_fd()];
+        fds.extend(own_keys.iter().map(AsFd::as_fd));
         fds.extend(rails.iter().map(AsFd::as_fd));
         let failed = |error: io::Error| format!("its welcome could not be sent: {error}");
         match socket.send(&boot::encode(&welcome), &fds) {

@@ -22,7 +22,7 @@ fn fixture(ranks: u32) -> Fixture {
     let boot = pulc_hal::os::memfd::create_constant("pulc-boot", b"boot").unwrap();
     // Global ranks 10, 11, …: this node is not the first one.
     let seats = (10..10 + ranks).map(|rank| Seat::new(Rank(rank), cookie(rank), Vec::new())).collect();
-    Fixture { broker: Broker::new(listener, (boot, 4), Board::create(ranks).unwrap(), seats), name }
+    Fixture { broker: Broker::new(listener, (boot, 4), None, Board::create(ranks).unwrap(), seats), name }
 }
 
 impl Fixture {

@@ -24,7 +24,7 @@ pub(crate) fn datagrams(mut bytes: &[u8]) {
     let listener = Listener::bind(name.as_bytes()).expect("the name is free");
     let boot = memfd::create_constant("pulc-boot", b"boot").expect("there is memory");
     let seats = (0..RANKS).map(|rank| Seat::new(Rank(rank), cookie(rank), Vec::new())).collect();
-    let mut broker = Broker::new(listener, (boot, 4), Board::create(RANKS).expect("there is memory"), seats);
+    let mut broker = Broker::new(listener, (boot, 4), None, Board::create(RANKS).expect("there is memory"), seats);
     let hostile = attach(&mut broker, &name, 0);
     let null = std::fs::File::open("/dev/null").expect("it is there");
     while let Some((&[fds, len], rest)) = bytes.split_first_chunk::<2>() {

@@ -1,7 +1,7 @@
 //! What psid and a keeper say to each other over the socket pair made when the keeper is started; framed like the client
 //! protocol. Both sides trust each other (same user, same binary), yet decode with the same care.
 
-use pulc_base::boot::{Boot, Gone};
+use pulc_base::boot::{Boot, Gone, JobSecret};
 use pulc_base::{JobId, NodeId, Rank};
 use pulc_control::{LaunchSpec, StopKind, Stream};
 use serde::{Deserialize, Serialize};
@@ -14,6 +14,7 @@ pub enum Order {
     Prepare(Box<Prepare>),
     Go {
         boot: Box<Boot>,
+        secret: JobSecret,
     },
     Input {
         bytes: Vec<u8>,

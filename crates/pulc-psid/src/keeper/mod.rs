@@ -15,6 +15,7 @@ pub mod launch;
 mod lookup;
 pub mod message;
 pub mod output;
+mod pair_keys;
 mod pinning;
 pub mod remains;
 mod streams;
@@ -30,6 +31,7 @@ use input::Input;
 use launch::Prepared;
 use message::{Order, Report};
 use output::Output;
+use pair_keys::PairKeys;
 use pulc_base::boot::Gone;
 use pulc_base::clock::{Nanos, now};
 use pulc_base::{Rank, log};
@@ -234,9 +236,9 @@ impl Keeper {
                     Err(text) => self.fail(text),
                 }
             }
-            Order::Go { boot } => {
+            Order::Go { boot, secret } => {
                 if let Some(prepared) = self.prepared.take() {
-                    self.go(*prepared, &boot);
+                    self.go(*prepared, &boot, PairKeys::new(&secret, &boot));
                 }
             }
             Order::Input { bytes } => {
@@ -265,7 +267,7 @@ impl Keeper {
         self.processes.stop(StopKind::AtOnce);
     }
 
-    fn go(&mut self, prepared: Prepared, boot: &pulc_base::boot::Boot) {
+    fn go(&mut self, prepared: Prepared, boot: &pulc_base::boot::Boot, keys: Option<PairKeys>) {
         self.started = true;
         self.processes.kill_delay = std::time::Duration::from_millis(prepared.order.launch.kill_delay_ms).into();
         let (processes, output, input) = (&mut self.processes, &mut self.output, &mut self.input);
@@ -285,7 +287,7 @@ impl Keeper {
         self.processes.keep(cgroup, pinning);
         match result {
             Ok(parts) => {
-                let broker = Broker::new(parts.listener, parts.boot, parts.board, parts.seats);
+                let broker = Broker::new(parts.listener, parts.boot, keys, parts.board, parts.seats);
                 if let Err(error) = self.poll(broker.listener(), LISTENER, EventFlags::IN) {
                     return self.fail(format!("cannot poll the attach socket: {error}"));
                 }

@@ -111,7 +111,7 @@ impl Keeper {
             }
         }
         let nodes = (0..job.nodes.len()).map(|n| BootNode { id: NodeId([n as u8; 16]), name: format!("node{n}") });
-        let boot = Boot { version: job.version, job: JobId(42), nodes: nodes.collect(), tasks, key: [5; 32] };
+        let boot = Boot { version: job.version, job: JobId(42), nodes: nodes.collect(), tasks };
         let boot = boot::encode(&boot);
         let state = Arc::new(State {
             boards: job.nodes.iter().map(|ranks| Board::create(*ranks).unwrap()).collect(),
@@ -235,6 +235,8 @@ impl State {
         let (boot_bytes, local_rank, local_size) = (self.boot_bytes, place.local_rank, self.sizes[place.node]);
         let welcome = boot::encode(&ToRank::Welcome { boot_bytes, local_rank, local_size });
         let mut fds = vec![self.boot.as_fd(), self.boards[place.node].1.as_fd()];
+        let keys = (self.boards.len() > 1).then(|| memfd::create_constant("keys", &self.keys_of(rank)).unwrap());
+        fds.extend(keys.iter().map(AsFd::as_fd));
         fds.extend(place.sockets.iter().map(AsFd::as_fd));
         connection.send(&welcome, &fds).unwrap();
         place.connection = Some(Arc::clone(connection));
@@ -242,6 +244,12 @@ impl State {
             self.send(&place, connection, &bytes, &fds);
         }
         place.sockets.clear();
+    }
+
+    /// Each pair has a key of its own, by whatever rule.
+    fn keys_of(&self, rank: Rank) -> Vec<u8> {
+        let pair = |peer: u32| [rank.0.min(peer) as u8, rank.0.max(peer) as u8].repeat(boot::PAIR_KEY_BYTES / 2);
+        (0..self.places.len() as u32).flat_map(pair).collect()
     }
 
     fn tell(&self, to: Rank, message: &ToRank, fds: Vec<OwnedFd>) {

@@ -5,7 +5,7 @@
 use super::frames::{FRAME_MAX, Frames};
 use super::memory::Mappings;
 use super::{Random, board_storm, honest, sockets};
-use pulc_base::boot::{self, Boot, Gone, ToKeeper, ToRank};
+use pulc_base::boot::{self, Boot, Gone, PAIR_KEY_BYTES, ToKeeper, ToRank};
 use pulc_base::clock::now;
 use pulc_base::{PROTOCOL_VERSION, Rank};
 use pulc_hal::board::Board;
@@ -123,7 +123,9 @@ impl Crafted {
         let shm = Shm::new(config, for_device, local_rank).expect("there is memory");
         let node = boot.tasks[me.0 as usize].node;
         let local = (0..).zip(&boot.tasks).filter(|(_, task)| task.node == node).map(|(rank, _)| Rank(rank)).collect();
-        let remote = fds.next().map(|socket| links(&boot, me, socket)).unwrap_or_default();
+        let keys =
+            fds.next().map(|fd| memfd::read_constant(fd.as_fd(), 1 << 20).expect("it is sealed")).unwrap_or_default();
+        let remote = fds.next().map(|socket| links(&boot, &keys, me, socket)).unwrap_or_default();
         let mut crafted = Crafted {
             keeper,
             shm,
@@ -270,7 +272,7 @@ impl Crafted {
 }
 
 /// Links to all ranks of other nodes over this rank's socket.
-fn links(boot: &Boot, me: Rank, socket: OwnedFd) -> Vec<Remote> {
+fn links(boot: &Boot, keys: &[u8], me: Rank, socket: OwnedFd) -> Vec<Remote> {
     let socket = UdpSocket::from(socket);
     let node = boot.tasks[me.0 as usize].node;
     let remote = (0..).map(Rank).zip(&boot.tasks).filter(|(_, task)| task.node != node);
@@ -278,7 +280,8 @@ fn links(boot: &Boot, me: Rank, socket: OwnedFd) -> Vec<Remote> {
         .filter_map(|(rank, task)| {
             let socket = socket.try_clone().ok()?;
             socket.set_nonblocking(true).ok()?;
-            let keys = LinkKeys::derive(&boot.key, boot.job, me, rank);
+            let keys =
+                LinkKeys::derive(&keys[rank.0 as usize * PAIR_KEY_BYTES..][..PAIR_KEY_BYTES], boot.job, me, rank);
             let link = Link::new(Config::from_params(MTU, 1, 1 << 20), keys, now());
             Some(Remote { link, address: *task.rails.first()?, socket, frames: Frames::new() })
         })
