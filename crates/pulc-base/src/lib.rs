@@ -8,6 +8,7 @@ pub mod ids;
 pub mod log;
 pub mod metrics;
 pub mod param;
+pub mod sieve;
 
 pub use ids::{JobId, NodeId, NodeIndex, Proto, Rank};
 

@@ -13,6 +13,8 @@ pub struct DeviceCounters {
     pub again: u64,
     /// Frames thrown away: truncated, wrong tag, foreign job, or a peer's ring that broke its rules.
     pub frames_refused: u64,
+    /// Frames that the kernel threw away before this process saw them: for want of room, or because its filter kept them out.
+    pub frames_dropped: u64,
     /// System calls made on the data path.
     pub system_calls: u64,
 }

@@ -2,6 +2,7 @@
 //! never blocks. The links know no sockets and the sockets no links; this file joins them.
 
 mod arrivals;
+mod siege;
 
 use crate::dispatch::Floor;
 use crate::engine::Tally;
@@ -16,6 +17,7 @@ use pulc_hal::device::fault::{Fault, FaultPlan};
 use pulc_hal::device::net::NetDevice;
 use pulc_hal::device::{Device, Peer, SendError};
 use pulc_link::{Config, Full, Link, LinkError, LinkKeys, Outlet, Rail};
+use siege::Siege;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// Polls of the other devices between two looks at the sockets: looking costs a system call. Where the last frame came from the
@@ -23,9 +25,6 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 const POLLS_BETWEEN_LOOKS: u32 = 16;
 /// Frames taken from a socket in one go.
 const POLL_BUDGET: usize = 256;
-
-/// Frames seen before that pass without a warning.
-const REPLAYS_WITHOUT_WORD: u64 = 4096;
 
 const NONE: u32 = u32::MAX;
 
@@ -44,6 +43,7 @@ pub(crate) struct Net {
     /// Frames refused by links, and how many refused ones make the next warning.
     refused: u64,
     warn_at: u64,
+    siege: Siege,
     /// No link has a deadline before this.
     due_from: Nanos,
 }
@@ -129,6 +129,7 @@ impl Net {
             touched: Vec::new(),
             refused: 0,
             warn_at: 1,
+            siege: Siege::default(),
             due_from: Nanos::MAX,
         })
     }
@@ -230,8 +231,14 @@ impl Net {
         if frames > 0 {
             self.refused += refused;
             self.is_hot = true;
-            self.warn_of_refusals();
             self.look_next();
+        }
+        let strangers: u64 = self.rails.iter().map(|rail| rail.device.inner().frames_refused()).sum();
+        if self.siege.wants_a_look(now, strangers + self.refused) {
+            if self.siege.look(now, strangers + self.refused, &mut self.rails, &mut self.links) {
+                (0..self.links.len() as u32).for_each(|link| self.touch(link));
+            }
+            self.warn_of_refusals(strangers);
         }
         if self.due_from <= now {
             self.tick(now);
@@ -253,28 +260,6 @@ impl Net {
             }
         }
         self.due_from = self.deadline().unwrap_or(Nanos::MAX);
-    }
-
-    /// Says so when somebody sends what is not ours: at the first frame, and whenever there are sixteen times as many. Frames
-    /// that come twice are any network's right; very many of them are not.
-    fn warn_of_refusals(&mut self) {
-        let strangers: u64 = self.rails.iter().map(|rail| rail.device.counters().frames_refused).sum();
-        if strangers + self.refused < self.warn_at {
-            return;
-        }
-        let links = self.link_counters();
-        let (replays, tags, malformed) = (links.replays_refused, links.tags_refused, links.malformed_refused);
-        let refused = strangers + tags + malformed + replays;
-        if strangers + tags + malformed >= self.warn_at || replays >= self.warn_at.max(REPLAYS_WITHOUT_WORD) {
-            self.warn_at = refused.saturating_mul(16);
-            pulc_base::log!(
-                Warn,
-                "handler",
-                "rank {}: {refused} frames from the network refused so far ({strangers} of unknown senders, {tags} with a \
-                 wrong tag, {malformed} malformed or for others, {replays} seen before); nothing of them was delivered",
-                self.maker.me
-            );
-        }
     }
 
     fn transmit(&mut self, now: Nanos) {
@@ -319,7 +304,8 @@ impl Net {
 
     /// Frames of all rails; refused are also those that only a link could tell.
     pub fn frame_counters(&self) -> DeviceCounters {
-        let refused = DeviceCounters { frames_refused: self.refused, ..DeviceCounters::default() };
+        let frames_dropped = self.rails.iter().map(|rail| rail.device.inner().frames_dropped()).sum();
+        let refused = DeviceCounters { frames_refused: self.refused, frames_dropped, ..DeviceCounters::default() };
         self.rails.iter().map(|rail| rail.device.counters()).fold(refused, |sum, one| DeviceCounters {
             frames_sent: sum.frames_sent + one.frames_sent,
             frames_received: sum.frames_received + one.frames_received,
@@ -327,6 +313,7 @@ impl Net {
             bytes_received: sum.bytes_received + one.bytes_received,
             again: sum.again + one.again,
             frames_refused: sum.frames_refused + one.frames_refused,
+            frames_dropped: sum.frames_dropped,
             system_calls: sum.system_calls + one.system_calls,
         })
     }

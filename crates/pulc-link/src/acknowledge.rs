@@ -199,7 +199,12 @@ impl Link {
             rail.rest();
             return;
         }
-        rail.silent(now);
+        let awake = self.besieged || now < self.peer_besieged_until || rail.is_heard();
+        rail.silent(now, awake);
+        if awake && rail.silent_probes() > 2 {
+            self.repeat_oldest(now, index);
+        }
+        let rail = &self.rails[index];
         let (tries, since) = (rail.silent_probes(), rail.silent_since);
         if rail.health != Health::Up || tries < 2 {
             return;
@@ -211,6 +216,31 @@ impl Link {
         }
         if others_answer && tries >= SILENT_PROBES_MAX {
             self.give_rail_up(now, index, Health::Suspended);
+        }
+    }
+}
+
+impl Link {
+    /// While `besieged`, the owner's sockets are flooded by others, and what this end sends may meet the same: silence is then
+    /// taken for loss. The peer is told, so that it does the same; to be called again several times a second.
+    pub fn is_besieged(&mut self, _now: Nanos, besieged: bool) {
+        self.besieged = besieged;
+        self.arrivals.ack_due |= besieged && self.heard.iter().any(|heard| heard.newest.is_some());
+    }
+
+    /// The first packet under way on a rail leaves once more with the next probe, which only asks: where most frames are lost, a
+    /// question, its answer and the repetition would all have to get through in turn.
+    fn repeat_oldest(&mut self, now: Nanos, index: usize) {
+        let under_way = self.retention.base()..self.retention.fresh();
+        let is_here = |slot: &Slot| slot.state == State::UnderWay && usize::from(slot.rail) == index;
+        let Some(packet) = under_way.into_iter().find(|&packet| is_here(self.retention.slot(packet))) else { return };
+        let slot = self.retention.slot_mut(packet);
+        slot.state = State::Lost;
+        let (frame_len, train) = (slot.frame_len, slot.train);
+        self.rails[index].forgotten(frame_len as usize);
+        self.lost.push_back(packet);
+        if train {
+            self.trains.lost(now);
         }
     }
 }

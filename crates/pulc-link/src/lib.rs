@@ -15,6 +15,7 @@ mod rail;
 mod receive;
 mod replay;
 mod retention;
+mod sieve;
 mod trains;
 mod transmit;
 mod wire;

@@ -81,6 +81,10 @@ pub struct Link {
     pub(crate) keys: LinkKeys,
     pub(crate) counters: LinkCounters,
     pub(crate) closed: bool,
+    /// The owner's sockets are flooded by others.
+    pub(crate) besieged: bool,
+    /// The peer has said the same of its own.
+    pub(crate) peer_besieged_until: Nanos,
     // What leaves.
     pub(crate) retention: Retention,
     /// Packets found lost, to be repeated; some may have arrived meanwhile.
@@ -122,6 +126,8 @@ impl Link {
         Link {
             counters: LinkCounters::default(),
             closed: false,
+            besieged: false,
+            peer_besieged_until: Nanos(0),
             retention: Retention::new(config.retention_max_bytes),
             lost: VecDeque::new(),
             under_way_cost: 0,

@@ -22,6 +22,8 @@ const PROBE_CEILING: Nanos = Nanos::from_ms(10_000);
 const REVIVE_FIRST: Nanos = Nanos::from_ms(100);
 /// The step of the back-off that a rail given up continues from: some 100 ms.
 const REVIVE_BACK_OFF: u32 = 8;
+/// The step of the back-off at which it stays while the peer is known to be awake: a few ms.
+const PROBES_AWAKE_MAX: u32 = 2;
 const WINDOW_FIRST_BYTES: usize = 128 << 10;
 const WINDOW_MIN_BYTES: usize = 16 << 10;
 const WINDOW_MAX_BYTES: usize = 16 << 20;
@@ -79,6 +81,8 @@ pub(crate) struct RailState {
     pub probe_due: bool,
     silent_probes: u32,
     pub silent_since: Nanos,
+    /// When the last probe was due.
+    probed_at: Nanos,
     pub last_heard: Nanos,
     /// When the owner looked at the rail before its present look; zero: it does not say.
     pub looked_before: Nanos,
@@ -104,6 +108,7 @@ impl RailState {
             probe_due: false,
             silent_probes: 0,
             silent_since: now,
+            probed_at: now,
             last_heard: now,
             looked_before: Nanos(0),
         }
@@ -174,13 +179,21 @@ impl RailState {
         }
     }
 
-    /// The rail was silent until `probe_at`: send a probe, and be more patient with the next.
-    pub fn silent(&mut self, now: Nanos) {
-        if self.silent_probes == 0 {
+    /// Something was heard since the last probe, and it was no answer: the peer is awake, and what is under way got lost.
+    pub fn is_heard(&self) -> bool {
+        self.silent_probes > 0 && self.last_heard > self.probed_at
+    }
+
+    /// The rail was silent until `probe_at`: send a probe, and be more patient with the next. `awake`: that nobody answers is no
+    /// reason for more patience.
+    pub fn silent(&mut self, now: Nanos, awake: bool) {
+        if self.silent_probes == 0 || awake {
             self.silent_since = now;
+            self.silent_probes = self.silent_probes.min(PROBES_AWAKE_MAX);
         }
         self.probe_due = true;
         self.silent_probes = self.silent_probes.saturating_add(1);
+        self.probed_at = now;
         self.probe_at = Some(now + self.patience(now - self.silent_since));
     }
 
@@ -281,6 +294,11 @@ impl RailState {
         self.growth_ends_bytes = self.window_bytes;
     }
 
+    /// A frame is taken for lost without reproach: it will be sent again.
+    pub fn forgotten(&mut self, bytes: usize) {
+        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(bytes);
+    }
+
     /// How long after a frame that arrived an earlier one may still be on its way.
     pub fn reorder_allowance(&self) -> Nanos {
         Nanos(self.srtt.0 + (self.srtt.0 / 4).max(4 * self.variation.0)).max(Nanos::from_us(20))
@@ -302,7 +320,7 @@ mod tests {
             let at = rail.probe_at.expect("a rail with something under way always has a timer");
             gaps.push(at - now);
             now = at;
-            rail.silent(now);
+            rail.silent(now, false);
         }
         assert!(gaps[0] < RETRANSMIT_MIN, "the first is a tail-loss probe");
         assert_eq!(gaps[1], RETRANSMIT_MIN);
@@ -312,10 +330,27 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_that_is_heard_and_does_not_answer_is_asked_again_soon() {
+        let mut rail = RailState::new(Health::Up, Nanos(0));
+        rail.measured(Nanos(0), Nanos::from_us(30));
+        rail.sent(Nanos(0), 100);
+        for _ in 0..100 {
+            let now = rail.probe_at.expect("a rail with something under way always has a timer");
+            assert!(!rail.is_heard(), "not since the last probe");
+            rail.last_heard = now;
+            rail.silent(now, rail.is_heard() || now == Nanos(0));
+            rail.last_heard = now + Nanos(1);
+            let awake = rail.is_heard();
+            rail.silent(now + Nanos(2), awake);
+            assert!(rail.probe_at.expect("it asks again") - now < Nanos::from_ms(10));
+        }
+    }
+
+    #[test]
     fn a_rail_that_rested_has_a_timer_again_with_the_next_frame() {
         let mut rail = RailState::new(Health::Up, Nanos(0));
         rail.sent(Nanos(0), 100);
-        rail.silent(Nanos::from_ms(2));
+        rail.silent(Nanos::from_ms(2), false);
         rail.rest();
         assert_eq!(rail.probe_at, None);
         rail.sent(Nanos::from_ms(3), 100);

@@ -6,9 +6,12 @@ use crate::glue::Glue;
 use crate::keys::Seal;
 use crate::link::{Link, Rail, Refused};
 use crate::wire::{
-    self, ASK, DATA, ENCRYPTED, HEADER_BYTES, Header, PART, Place, SACK, TAG_BYTES, begins_frame, whole_train,
+    self, ASK, BESIEGED, DATA, ENCRYPTED, HEADER_BYTES, Header, PART, Place, SACK, TAG_BYTES, begins_frame, whole_train,
 };
 use pulc_base::clock::Nanos;
+
+/// How long it is believed that a peer's sockets are flooded: its word comes ten times a second, and most of it may get lost.
+const SIEGE_BELIEVED: Nanos = Nanos::from_ms(3000);
 
 impl Link {
     /// To be called before frames of a rail are given to [`Link::receive`] by an owner that does not look at its rails all the
@@ -160,6 +163,9 @@ impl Link {
         }
         let index = usize::from(header.rail);
         self.rails[index].last_heard = now;
+        if header.has(BESIEGED) {
+            self.peer_besieged_until = now + SIEGE_BELIEVED;
+        }
         let came = self.rails[index].came_from(now);
         let heard = &mut self.heard[index];
         if heard.newest.is_none_or(|(counter, _)| counter < header.counter) {

@@ -28,6 +28,13 @@ impl Replay {
         self.next - counter <= SPAN && self.seen[index(counter)] & bit(counter) == 0
     }
 
+    /// The last 64 counters up to the newest seen: the first of them, and a bit for each one seen.
+    pub fn latest(&self) -> (u64, u64) {
+        let first = self.next.saturating_sub(64);
+        let seen = (first..self.next).filter(|&counter| self.seen[index(counter)] & bit(counter) != 0);
+        (first, seen.fold(0, |bits, counter| bits | 1 << (counter - first)))
+    }
+
     /// Notes a fresh counter of a frame that verified. True if it is the newest so far.
     pub fn note(&mut self, counter: u64) -> bool {
         debug_assert!(self.is_fresh(counter), "a counter is noted once");

@@ -7,14 +7,16 @@ use crate::link::{Full, Link, Outlet, Rail};
 use crate::rail::{Health, Probe};
 use crate::retention::{PIECES_MAX, State};
 use crate::wire::{
-    ASK, CONTROL_FRAME_MAX, COUNTER_END, DATA, DUPLICATE, ECHO, ENCRYPTED, FRAME_BYTES_MAX, HEADER_BYTES, Header,
-    OVERHEAD, PART, PART_OVERHEAD, PLACE_BYTES, Place, SACK, SACK_BYTES_MAX, TAG_BYTES,
+    ASK, BESIEGED, CONTROL_FRAME_MAX, COUNTER_END, DATA, DUPLICATE, ECHO, ENCRYPTED, FRAME_BYTES_MAX, HEADER_BYTES,
+    Header, OVERHEAD, PART, PART_OVERHEAD, PLACE_BYTES, Place, SACK, SACK_BYTES_MAX, TAG_BYTES,
 };
 use pulc_base::clock::Nanos;
 
 /// Most frames and bytes in one run: what one system call with UDP segmentation takes.
 const RUN_FRAMES_MAX: usize = 64;
 const RUN_BYTES_MAX: usize = FRAME_BYTES_MAX;
+/// Most frames in one run of parts where trains got lost.
+const SHORT_RUN_FRAMES: usize = 4;
 /// Frames that one round of transmission may use, at most: so many counters are left when a link falls silent.
 const COUNTERS_SPARE: u64 = 1 << 20;
 /// When an outlet was full it is offered the rest after this, or earlier if the owner comes by.
@@ -188,8 +190,9 @@ impl Link {
         };
         let secret = if self.config.encrypt { ENCRYPTED } else { 0 };
         let duplicate = if self.arrivals.duplicate { DUPLICATE } else { 0 };
+        let besieged = if self.besieged { BESIEGED } else { 0 };
         Header {
-            flags: flags | has_echo | secret | duplicate,
+            flags: flags | has_echo | secret | duplicate | besieged,
             rail: rail as u8,
             epoch: self.epoch,
             src: self.keys.here,
@@ -285,7 +288,11 @@ impl Link {
             Place { offset: (index * part_max) as u32, total }.write(&mut frame[HEADER_BYTES..]);
             self.keys.seal(header.counter, frame, Seal { encrypt: self.config.encrypt, part: true });
         }
-        outlet.send_run(Rail(run.rail as u8), &[&self.scratch], run.segment)?;
+        // Where trains do not get through, long runs hardly do: whoever is short of room takes a run as a whole or not at all.
+        let together = if self.trains.frames() == 0 { SHORT_RUN_FRAMES * run.segment } else { self.scratch.len() };
+        for frames in self.scratch.chunks(together.max(1)) {
+            outlet.send_run(Rail(run.rail as u8), &[frames], run.segment)?;
+        }
         Ok(header.counter)
     }
 

@@ -40,7 +40,7 @@
 //!
 //!  flags  7         6         5         4         3         2         1         0
 //!      +---------+---------+---------+---------+---------+---------+---------+---------+
-//!      |    0    |  PART   |ENCRYPTED|DUPLICATE|  ECHO   |   ASK   |  SACK   |  DATA   |
+//!      |BESIEGED |  PART   |ENCRYPTED|DUPLICATE|  ECHO   |   ASK   |  SACK   |  DATA   |
 //!      +---------+---------+---------+---------+---------+---------+---------+---------+
 //! ```
 
@@ -82,7 +82,8 @@ pub(crate) const DUPLICATE: u8 = 1 << 4;
 pub(crate) const ENCRYPTED: u8 = 1 << 5;
 /// The packet is longer than fits one datagram: behind the header stands which bytes of it these are.
 pub(crate) const PART: u8 = 1 << 6;
-const KNOWN_FLAGS: u8 = DATA | SACK | ASK | ECHO | DUPLICATE | ENCRYPTED | PART;
+/// The sender's sockets are flooded by others: who hears nothing from it must take that for loss.
+pub(crate) const BESIEGED: u8 = 1 << 7;
 
 /// Which bytes of a long packet a frame carries: those from `offset`, of `total` in all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -164,7 +165,7 @@ impl Header {
             (false, true) => inside > 0 && inside <= SACK_BYTES_MAX && inside.is_multiple_of(8),
             (false, false) => inside == 0,
         };
-        if bytes[0] != MAGIC_VERSION || flags & !KNOWN_FLAGS != 0 || !shape_holds {
+        if bytes[0] != MAGIC_VERSION || !shape_holds {
             return None;
         }
         Some(Header {
@@ -213,9 +214,7 @@ pub fn frame_len(bytes: &[u8]) -> usize {
 /// Whether these bytes begin with a header between these ranks.
 pub(crate) fn begins_frame(bytes: &[u8], src: Rank, dst: Rank) -> bool {
     bytes.first_chunk().is_some_and(|header: &[u8; HEADER_BYTES]| {
-        header[0] == MAGIC_VERSION
-            && header[1] & !KNOWN_FLAGS == 0
-            && (word(header, 4), word(header, 8)) == (src.0, dst.0)
+        header[0] == MAGIC_VERSION && (word(header, 4), word(header, 8)) == (src.0, dst.0)
     })
 }
 
@@ -273,7 +272,7 @@ mod tests {
         for len in 0..OVERHEAD {
             assert_eq!(Header::read(&frame[..len]), None);
         }
-        for (at, value) in [(0, 0xB1), (0, 0), (1, PART | DATA), (1, 0x80 | DATA), (1, DATA | SACK), (1, 0), (22, 71)] {
+        for (at, value) in [(0, 0xB1), (0, 0), (1, PART | DATA), (1, DATA | SACK), (1, 0), (22, 71)] {
             let mut bad = frame;
             bad[at] = value;
             assert_eq!(Header::read(&bad), None, "byte {at} = {value:#x}");

@@ -137,12 +137,11 @@ fn who_listens_reads_messages_only_where_nobody_asked_for_encryption() {
 }
 
 #[test]
-#[ignore = "stands still under two attackers at full rate (CAVEATS)"]
 fn forged_replayed_cut_and_foreign_frames_at_full_rate_change_nothing_and_are_told() {
     let test = "forged_replayed_cut_and_foreign_frames_at_full_rate_change_nothing_and_are_told";
     let Some(cluster) = cluster(test) else { return };
     // What leaves the attacker's host carries whatever source it likes.
-    let attackers = [0, 1].map(|host| Bystander::start(cluster.host(host), "attack"));
+    let attackers = [0, 1, 0, 1].map(|host| Bystander::start(cluster.host(host), "attack"));
     // On a machine with other work the attackers take most of what is left.
     let ended = job_within("150", cluster.host(0), &[], "under_attack").expect_success();
     assert_eq!(ended.stdout.matches("stood it").count(), 2, "{}", ended.stdout);

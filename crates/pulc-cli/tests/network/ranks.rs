@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 const HANG: Duration = Duration::from_secs(45);
 /// What a listener looks for.
 pub const SECRET: &str = "the enemy listens, so not a word of this must be readable. ";
-/// Frames that each rank has to refuse before it believes that it was attacked.
+/// Frames that each rank or its kernel has to refuse before it believes that it was attacked.
 const REFUSED_MIN: u64 = 20_000;
 const ROUNDS_MIN: u64 = 300;
 
@@ -44,7 +44,7 @@ pub fn chatter() {
 }
 
 fn refused(pulc: &Pulc) -> u64 {
-    pulc.counters().iter().map(|device| device.frames.frames_refused).sum()
+    pulc.counters().iter().map(|device| device.frames.frames_refused + device.frames.frames_dropped).sum()
 }
 
 /// Numbered messages there and back until both ranks have refused many frames; none may come that was not sent, twice, or

@@ -27,6 +27,7 @@ pub mod udp;
 mod udp_arrivals;
 mod udp_outbox;
 mod udp_paths;
+mod udp_sieve;
 mod udp_socket;
 #[cfg(test)]
 mod udp_tests;

@@ -5,6 +5,7 @@ use super::tcp::{Tcp, Token};
 use super::udp::Udp;
 use super::{Caps, Device, Limits, Peer, SendError, Sink};
 use pulc_base::metrics::DeviceCounters;
+use pulc_base::sieve::Instruction;
 use rustix::net::{SocketType, sockopt};
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -47,6 +48,45 @@ impl NetDevice {
     /// Whether a run may be cut into datagrams that arrive as they were sent or joined.
     pub fn carries_trains(&self) -> bool {
         matches!(self, NetDevice::Udp(_))
+    }
+
+    /// From now on only what `program` passes is heard of this peer, where it has a socket of its own, see [`Udp::sieve`].
+    pub fn sieve(&mut self, peer: Peer, program: &[Instruction]) {
+        // Streams begin with a token, and what follows takes nobody's room.
+        if let NetDevice::Udp(udp) = self {
+            udp.sieve(peer, program);
+        }
+    }
+
+    /// From now on senders that are nobody's are not heard.
+    pub fn sieve_strangers(&mut self) {
+        if let NetDevice::Udp(udp) = self {
+            udp.sieve_strangers();
+        }
+    }
+
+    /// Everything is heard again.
+    pub fn lift_sieves(&mut self) {
+        if let NetDevice::Udp(udp) = self {
+            udp.lift_sieves();
+        }
+    }
+
+    /// Frames of senders that are no peers.
+    #[inline]
+    pub fn frames_refused(&self) -> u64 {
+        match self {
+            NetDevice::Udp(udp) => udp.frames_refused(),
+            NetDevice::Tcp(tcp) => tcp.counters().frames_refused,
+        }
+    }
+
+    /// Frames that the kernel has thrown away; asks it.
+    pub fn frames_dropped(&self) -> u64 {
+        match self {
+            NetDevice::Udp(udp) => udp.dropped(),
+            NetDevice::Tcp(_) => 0,
+        }
     }
 
     /// Sends a run of frames, see [`Udp::send_run`].

@@ -26,7 +26,7 @@ const FRAME_MAX: usize = 8_128;
 pub struct Udp {
     pub(super) paths: Paths,
     local: SocketAddr,
-    peers: Vec<Option<Destination>>,
+    pub(super) peers: Vec<Option<Destination>>,
     pub(super) by_address: HashMap<SocketAddr, Peer>,
     /// The last sender, because it mostly is the next one too.
     pub(super) last_sender: Option<(SocketAddr, Peer)>,
@@ -46,10 +46,10 @@ pub struct Udp {
     pub(super) counters: DeviceCounters,
 }
 
-struct Destination {
+pub(super) struct Destination {
     raw: RawAddress,
-    path: Path,
-    address: SocketAddr,
+    pub(super) path: Path,
+    pub(super) address: SocketAddr,
     frame_max: usize,
 }
 
@@ -94,6 +94,9 @@ impl Udp {
         let peer = Peer(self.peers.len() as u32);
         self.peers.push(Some(Destination { raw: RawAddress::new(address), path: Path::Untried, address, frame_max }));
         self.by_address.insert(address, peer);
+        if self.paths.is_bound_sieved() {
+            self.sieve_strangers();
+        }
         peer
     }
 

@@ -11,7 +11,8 @@
 //! Source: socket(7) (`SO_REUSEPORT`), epoll(7).
 
 use super::Peer;
-use super::udp_socket::{Inbox, set_option};
+use super::udp_socket::{Inbox, attach_sieve, detach_sieve, dropped, set_option};
+use pulc_base::sieve::Instruction;
 use rustix::event::{Timespec, epoll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
 use std::io;
@@ -58,6 +59,9 @@ pub(super) struct Paths {
     streak: u32,
     /// The connected socket that `any` does not tell of.
     unwatched: Option<usize>,
+    is_bound_sieved: bool,
+    /// Datagrams that the kernel threw away at sockets closed since.
+    dropped_by_closed: u64,
 }
 
 /// The socket of one peer.
@@ -66,6 +70,7 @@ struct Own {
     peer: Peer,
     /// It was found empty: from here on only its peer is heard.
     is_settled: bool,
+    is_sieved: bool,
 }
 
 /// What the quick look at a socket brought.
@@ -93,6 +98,8 @@ impl Paths {
             looks: 0,
             streak: 0,
             unwatched: None,
+            is_bound_sieved: false,
+            dropped_by_closed: 0,
         })
     }
 
@@ -123,7 +130,7 @@ impl Paths {
         let Some(index) = self.connected.iter().position(Option::is_none) else { return Path::Bound };
         match self.make(address, index) {
             Ok(socket) => {
-                self.connected[index] = Some(Own { socket, peer, is_settled: false });
+                self.connected[index] = Some(Own { socket, peer, is_settled: false, is_sieved: false });
                 self.connected_count += 1;
                 Path::Connected(index)
             }
@@ -152,8 +159,9 @@ impl Paths {
     /// Closes a peer's own socket. What it sends from now on comes to the bound one.
     pub fn disconnect(&mut self, path: Path) {
         if let Path::Connected(index) = path
-            && self.connected[index].take().is_some()
+            && let Some(closed) = self.connected[index].take()
         {
+            self.dropped_by_closed += u64::from(dropped(&closed.socket));
             self.connected_count -= 1;
             (self.last, self.streak) = (BOUND, 0);
             self.unwatched = self.unwatched.filter(|unwatched| *unwatched != index);
@@ -261,6 +269,46 @@ impl Paths {
             self.note_batch();
         }
         got
+    }
+}
+
+/// Filters in the kernel.
+impl Paths {
+    /// Sets the filter of a peer's own socket.
+    pub fn sieve(&mut self, path: Path, program: &[Instruction]) {
+        if let Path::Connected(index) = path
+            && let Some(own) = &mut self.connected[index]
+        {
+            own.is_sieved = attach_sieve(&own.socket, program).is_ok();
+        }
+    }
+
+    pub fn sieve_bound(&mut self, program: &[Instruction]) {
+        self.is_bound_sieved = attach_sieve(&self.bound, program).is_ok();
+    }
+
+    pub fn is_bound_sieved(&self) -> bool {
+        self.is_bound_sieved
+    }
+
+    pub fn lift_sieves(&mut self) {
+        if std::mem::take(&mut self.is_bound_sieved) {
+            detach_sieve(&self.bound);
+        }
+        for own in self.connected.iter_mut().flatten().filter(|own| own.is_sieved) {
+            detach_sieve(&own.socket);
+            own.is_sieved = false;
+        }
+    }
+
+    /// Whether a peer is heard on a socket of its own only.
+    pub fn is_settled(&self, path: Path) -> bool {
+        matches!(path, Path::Connected(index) if self.connected[index].as_ref().is_some_and(|own| own.is_settled))
+    }
+
+    pub fn dropped(&self) -> u64 {
+        let open = std::iter::once(&self.bound).chain(self.connected.iter().flatten().map(|own| &own.socket));
+        self.dropped_by_closed + open.map(|socket| u64::from(dropped(socket))).sum::<u64>()
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! Source: udp(7), Linux `UDP_SEGMENT` and `UDP_GRO`.
 
+use pulc_base::sieve::Instruction;
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
@@ -312,6 +313,41 @@ pub(super) fn option(socket: &UdpSocket, level: i32, name: i32) -> io::Result<i3
     // SAFETY: the kernel writes at most `len` bytes, the size of the live i32 given.
     let result = unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+}
+
+/// Lets only what this program passes come into the socket's buffer, in place of an earlier one's.
+pub(super) fn attach_sieve(socket: &UdpSocket, program: &[Instruction]) -> io::Result<()> {
+    let mut filter: Vec<libc::sock_filter> = program
+        .iter()
+        .map(|one| libc::sock_filter { code: one.code, jt: one.if_true, jf: one.if_false, k: one.value })
+        .collect();
+    let len = u16::try_from(filter.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let whole = libc::sock_fprog { len, filter: filter.as_mut_ptr() };
+    let (value, bytes) = ((&raw const whole).cast(), size_of::<libc::sock_fprog>() as libc::socklen_t);
+    // SAFETY: the option value is a live sock_fprog whose `len` instructions live until the call returns; the kernel copies and
+    // checks them.
+    let result =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, value, bytes) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Lets everything in again.
+pub(super) fn detach_sieve(socket: &UdpSocket) {
+    // Refused only where none is attached.
+    let _ = set_option(socket, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0);
+}
+
+/// Datagrams for this socket that the kernel has thrown away: sieved, or for want of room. Counts modulo 2^32.
+pub(super) fn dropped(socket: &UdpSocket) -> u32 {
+    /// `SO_MEMINFO` of Linux's `asm-generic/socket.h`, and the place of `SK_MEMINFO_DROPS` in what it answers.
+    const MEMINFO: i32 = 55;
+    const DROPS: usize = 8;
+    let mut words = [0u32; DROPS + 1];
+    let mut len = size_of_val(&words) as libc::socklen_t;
+    let value = words.as_mut_ptr().cast();
+    // SAFETY: the kernel writes at most `len` bytes, the size of the live array given.
+    let result = unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, MEMINFO, value, &raw mut len) };
+    if result < 0 { 0 } else { words[DROPS] }
 }
 
 /// What the route to `to` carries in one IP packet, as the kernel knows it at present.

@@ -2,6 +2,7 @@
 
 use super::udp::Udp;
 use super::{Device, Frame, Peer, PeerFault, SendError, Sink, conformance};
+use pulc_base::sieve::{IF_EQUAL, Instruction, LOAD_BYTE, RETURN, UDP_HEADER_BYTES, WHOLE};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
 
@@ -271,4 +272,55 @@ fn a_socket_that_was_polled_for_long_still_wakes_a_sleeper_and_so_do_the_others(
             assert_eq!(two.counters().frames_refused, 1);
         }
     }
+}
+
+/// The first bytes of all that comes, after enough polls to look at every socket.
+fn heard(device: &mut Udp) -> Vec<u8> {
+    let mut taken = Taken::default();
+    for _ in 0..400 {
+        device.poll(&mut taken, 7);
+    }
+    taken.0.iter().map(|(_, frame)| frame[0]).collect()
+}
+
+#[test]
+fn a_sieve_keeps_out_what_does_not_pass_it_until_it_is_lifted() {
+    let (mut one, to_two, mut two, to_one) = pair();
+    let send = |one: &mut Udp, byte: u8| {
+        one.send_short(to_two, [&[byte; 100], &[]]).expect("there is room");
+        one.flush();
+    };
+    // Each gets a socket of its own for the other one with the first frame it sends, and is heard there alone soon after.
+    two.send_short(to_one, [b"hello", b""]).expect("there is room");
+    two.flush();
+    send(&mut one, 7);
+    assert_eq!(heard(&mut two), [7]);
+    assert_eq!(heard(&mut two), [0; 0]);
+    let only_sevens = [
+        Instruction::new(LOAD_BYTE, UDP_HEADER_BYTES),
+        Instruction { if_false: 1, ..Instruction::new(IF_EQUAL, 7) },
+        Instruction::new(RETURN, WHOLE),
+        Instruction::new(RETURN, 0),
+    ];
+    two.sieve(to_one, &only_sevens);
+    two.sieve_strangers();
+    let before = two.dropped();
+    let stranger = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    stranger.send_to(&[7; 100], two.local_address()).expect("it is on this machine");
+    [8, 7, 9].into_iter().for_each(|byte| send(&mut one, byte));
+    assert_eq!(heard(&mut two), [7]);
+    assert_eq!((two.dropped() - before, two.frames_refused()), (3, 0));
+    // Who is opened while strangers are not heard is none.
+    let mut third = device();
+    let to_third = two.open(third.local_address());
+    let from_third = third.open(two.local_address());
+    third.send_short(from_third, [&[5; 100], &[]]).expect("there is room");
+    third.flush();
+    assert_eq!(heard(&mut two), [5]);
+    two.close_peer(to_third);
+    two.lift_sieves();
+    send(&mut one, 8);
+    assert_eq!(heard(&mut two), [8]);
+    stranger.send_to(&[7; 100], two.local_address()).expect("it is on this machine");
+    assert_eq!((heard(&mut two), two.frames_refused()), (vec![], 1));
 }

@@ -159,3 +159,25 @@ fn an_idle_link_wants_no_timer_and_holds_no_memory() {
         assert_eq!((end.link.deadline(), end.link.memory_bytes()), (None, 0));
     }
 }
+
+/// Where a flood takes most of the room, hardly a frame gets through, in either direction.
+#[test]
+fn where_nine_of_ten_frames_are_lost_messages_get_through_all_the_same() {
+    for besieged in [[true, true], [true, false]] {
+        let mut rig = Rig::new(9, Path { loss_permille: 900, ..Path::PERFECT }, config(1));
+        for message in 1..=20 {
+            let end = message as usize % 2;
+            rig.ends[end].to_send += 1;
+            let until = rig.net.now() + Nanos::from_ms(60_000);
+            while !rig.is_done() && rig.net.now() < until {
+                let now = rig.net.now();
+                for (end, besieged) in rig.ends.iter_mut().zip(besieged) {
+                    end.link.is_besieged(now, besieged);
+                }
+                rig.run_until((now + Nanos::from_ms(100)).min(until));
+            }
+        }
+        println!("{besieged:?}: {:?}", rig.net.now());
+        assert!(rig.is_done() && rig.net.now() < Nanos::from_ms(40_000), "{besieged:?}: {:?}", rig.net.now());
+    }
+}
