@@ -364,6 +364,7 @@ impl Device for Udp {
 
     fn prepare_wait(&mut self) {
         self.paths.watch_all();
+        self.paths.look_at_all();
     }
 
     fn close_peer(&mut self, peer: Peer) {

@@ -23,9 +23,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// Peers with a socket of their own; descriptors are a budget too.
 const CONNECTED_MAX: usize = 16;
 /// Looks at one socket, in vain or not, before the others are looked at; and where there is only the bound one beside it, which
-/// hears new peers only.
+/// hears new peers only: half a millisecond of polling. Whoever sleeps in between looks at all of them first.
 const SAME_SOCKET_MAX: u32 = 16;
-const ONLY_SOCKET_MAX: u32 = 128;
+const ONLY_SOCKET_MAX: u32 = 1024;
 /// The last socket has just been found empty.
 const LOOKED: u32 = u32::MAX;
 /// Batches in a row from one socket until it counts as polled all the time.
@@ -176,6 +176,11 @@ impl Paths {
             // Refused only for want of memory; then whoever sleeps is woken by its next timer.
             let _ = epoll::add(&self.any, &own.socket, epoll::EventData::new_u64(index as u64), epoll::EventFlags::IN);
         }
+    }
+
+    /// The next look is at all of them.
+    pub fn look_at_all(&mut self) {
+        self.looks = ONLY_SOCKET_MAX;
     }
 
     /// A batch came from the socket looked at last.

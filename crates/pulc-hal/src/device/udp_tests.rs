@@ -266,7 +266,7 @@ fn a_socket_that_was_polled_for_long_still_wakes_a_sleeper_and_so_do_the_others(
         if !from_stranger {
             assert_eq!(collect_runs(&mut two, 7)[0].1, b"wake up");
         } else {
-            for _ in 0..1000 {
+            for _ in 0..2000 {
                 two.poll(&mut none, 7);
             }
             assert_eq!(two.counters().frames_refused, 1);
@@ -277,7 +277,7 @@ fn a_socket_that_was_polled_for_long_still_wakes_a_sleeper_and_so_do_the_others(
 /// The first bytes of all that comes, after enough polls to look at every socket.
 fn heard(device: &mut Udp) -> Vec<u8> {
     let mut taken = Taken::default();
-    for _ in 0..400 {
+    for _ in 0..1200 {
         device.poll(&mut taken, 7);
     }
     taken.0.iter().map(|(_, frame)| frame[0]).collect()

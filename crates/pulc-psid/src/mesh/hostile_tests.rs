@@ -4,6 +4,7 @@ use super::tests::{HANG, Node, pair, start};
 use super::*;
 use crate::identity::{ClusterCa, Fingerprint, Settings, StateDir, Token};
 use crate::membership::Member;
+use pulc_base::PROTOCOL_VERSION;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -143,7 +144,7 @@ fn founder(name: &str, version: u32) -> Founder {
 }
 
 fn newcomer() -> Member {
-    Member { id: NodeId([0; 16]), name: "new".to_owned(), addresses: Vec::new(), cores: 1, version: 1 }
+    Member { id: NodeId([0; 16]), name: "new".to_owned(), addresses: Vec::new(), cores: 1, version: PROTOCOL_VERSION }
 }
 
 impl Founder {
