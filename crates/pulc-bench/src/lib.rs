@@ -15,6 +15,7 @@ mod measure;
 mod memory;
 mod net;
 mod pair;
+mod peers;
 mod plot;
 mod rank;
 mod ring;
@@ -57,6 +58,8 @@ enum What {
     Waiting(waiting::Args),
     /// Time from the call that attaches to the first message
     Attach(attach::Args),
+    /// MPI beside every other MPI on this machine: messages, collectives, blocked processes
+    Peers(peers::Args),
     /// Draws what `layers --json` has written
     Plot(plot::Args),
     #[command(hide = true)]
@@ -78,6 +81,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
         What::Calls(args) => calls::run(args),
         What::Waiting(args) => waiting::run(args),
         What::Attach(args) => attach::run(args),
+        What::Peers(args) => peers::run(args),
         What::Plot(args) => plot::run(args),
         What::Rank(args) => rank::run(args).map(|()| ExitCode::SUCCESS),
         What::Worker { core } => worker::run(*core).map(|()| ExitCode::SUCCESS),

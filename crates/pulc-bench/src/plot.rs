@@ -1,5 +1,5 @@
 //! Plots in the style of Parnass's comparison of all the cluster's libraries: latency and bandwidth against message size, one line a
-//! layer, one pair of pictures a place, as SVG and as PNG. Called by `layers`, and by `pulc bench plot` for rows that were kept.
+//! layer, one pair of pictures a place, as SVG and as PNG. Called by `layers`, by `peers`, and by `pulc bench plot` for rows that were kept.
 
 use crate::Error;
 use crate::row::{self, Layer, Place, Row};
@@ -46,11 +46,25 @@ struct Figure {
     title: &'static str,
     of: fn(&Row) -> Option<f64>,
     shown: fn(f64) -> String,
+    /// Latency and bandwidth both grow with the size.
+    corner: Corner,
 }
 
 const FIGURES: [Figure; 2] = [
-    Figure { name: "latency", title: "one-way latency", of: |row| row.latency_ns_p50, shown: row::time },
-    Figure { name: "bandwidth", title: "bandwidth", of: |row| row.bandwidth_bytes_per_s, shown: row::rate },
+    Figure {
+        name: "latency",
+        title: "one-way latency",
+        of: |row| row.latency_ns_p50,
+        shown: row::time,
+        corner: Corner::LowerRight,
+    },
+    Figure {
+        name: "bandwidth",
+        title: "bandwidth",
+        of: |row| row.bandwidth_bytes_per_s,
+        shown: row::rate,
+        corner: Corner::UpperLeft,
+    },
 ];
 
 /// Draws everything that the rows hold; returns the files.
@@ -62,23 +76,62 @@ pub fn draw(rows: &[Row], directory: &Path) -> Result<Vec<PathBuf>, Error> {
     for place in [Place::Node, Place::Core, Place::Net] {
         for figure in FIGURES {
             let Some(chart) = Chart::of(rows, place, figure) else { continue };
-            let name = directory.join(format!("{}-{}", figure.name, place.name()));
-            for (file, bytes) in
-                [(name.with_extension("svg"), chart.svg()?), (name.with_extension("png"), chart.png()?)]
-            {
-                std::fs::write(&file, bytes).map_err(Error::system("write a plot"))?;
-                files.push(file);
-            }
+            files.extend(chart.write(&directory.join(format!("{}-{}", figure.name, place.name())))?);
         }
     }
     Ok(files)
 }
 
+/// Draws lines of another kind than rows; `name` has no extension. Without any point nothing is drawn.
+pub fn draw_lines(
+    title: &str,
+    lines: Vec<Line>,
+    shown: fn(f64) -> String,
+    corner: Corner,
+    name: &Path,
+) -> Result<Vec<PathBuf>, Error> {
+    let _ = register_font(FAMILY, FontStyle::Normal, FONT);
+    if let Some(directory) = name.parent() {
+        std::fs::create_dir_all(directory).map_err(Error::system("make the folder for the plots"))?;
+    }
+    Chart::with(title.to_owned(), lines, shown, corner).map_or(Ok(Vec::new()), |chart| chart.write(name))
+}
+
+/// One line of a picture: values against message sizes.
+pub struct Line {
+    name: String,
+    colour: RGBColor,
+    pub points: Vec<(f64, f64)>,
+}
+
+impl Line {
+    /// A line in the colour of its number.
+    pub fn numbered(number: usize, name: &str) -> Line {
+        const COLOURS: [RGBColor; 6] = [
+            RGBColor(214, 39, 40),
+            RGBColor(31, 119, 180),
+            RGBColor(44, 160, 44),
+            RGBColor(23, 160, 170),
+            RGBColor(127, 127, 127),
+            RGBColor(148, 60, 189),
+        ];
+        Line { name: name.to_owned(), colour: COLOURS[number % COLOURS.len()], points: Vec::new() }
+    }
+}
+
+/// Where the names stand: a corner without lines.
+#[derive(Clone, Copy)]
+pub enum Corner {
+    LowerRight,
+    UpperLeft,
+}
+
 /// One picture: its lines, and how far its axes reach.
 struct Chart {
     title: String,
-    figure: Figure,
-    lines: Vec<(Layer, Vec<(f64, f64)>)>,
+    shown: fn(f64) -> String,
+    corner: Corner,
+    lines: Vec<Line>,
     sizes: (f64, f64),
     figures: (f64, f64),
 }
@@ -86,25 +139,42 @@ struct Chart {
 impl Chart {
     /// None: these rows have no such figure.
     fn of(rows: &[Row], place: Place, figure: Figure) -> Option<Chart> {
-        let mut lines: Vec<(Layer, Vec<(f64, f64)>)> = Vec::new();
+        let mut lines: Vec<(Layer, Line)> = Vec::new();
         for row in rows.iter().filter(|row| row.place == place) {
             let Some(value) = (figure.of)(row).filter(|value| *value > 0.0) else { continue };
-            match lines.iter_mut().find(|(layer, _)| *layer == row.layer) {
-                Some((_, points)) => points.push((row.bytes as f64, value)),
-                None => lines.push((row.layer, vec![(row.bytes as f64, value)])),
-            }
+            let at = lines.iter().position(|(layer, _)| *layer == row.layer).unwrap_or_else(|| {
+                let line = Line { name: row.layer.name().to_owned(), colour: colour(row.layer), points: Vec::new() };
+                lines.push((row.layer, line));
+                lines.len() - 1
+            });
+            lines[at].1.points.push((row.bytes as f64, value));
         }
         lines.sort_by_key(|(layer, _)| *layer);
-        lines.iter_mut().for_each(|(_, points)| points.sort_by(|a, b| a.0.total_cmp(&b.0)));
-        let all = || lines.iter().flat_map(|(_, points)| points);
+        let lines = lines.into_iter().map(|(_, line)| line).collect();
+        Chart::with(format!("{}, {}", figure.title, place.title()), lines, figure.shown, figure.corner)
+    }
+
+    fn with(title: String, mut lines: Vec<Line>, shown: fn(f64) -> String, corner: Corner) -> Option<Chart> {
+        lines.iter_mut().for_each(|line| line.points.sort_by(|a, b| a.0.total_cmp(&b.0)));
+        let all = || lines.iter().flat_map(|line| &line.points);
         // A little room around, so that a single size is a picture as well.
         let range = |of: fn(&(f64, f64)) -> f64| {
             let (least, most) = all().map(of).fold((f64::MAX, 0.0_f64), |(a, b), v| (a.min(v), b.max(v)));
             (least / 1.4, most * 1.4)
         };
         let (sizes, figures) = (range(|point| point.0), range(|point| point.1));
-        let title = format!("{}, {}", figure.title, place.title());
-        (!lines.is_empty()).then_some(Chart { title, figure, lines, sizes, figures })
+        let is_empty = all().next().is_none();
+        (!is_empty).then_some(Chart { title, shown, corner, lines, sizes, figures })
+    }
+
+    /// As SVG and as PNG; returns the files.
+    fn write(&self, name: &Path) -> Result<Vec<PathBuf>, Error> {
+        let mut files = Vec::new();
+        for (file, bytes) in [(name.with_extension("svg"), self.svg()?), (name.with_extension("png"), self.png()?)] {
+            std::fs::write(&file, bytes).map_err(Error::system("write a plot"))?;
+            files.push(file);
+        }
+        Ok(files)
     }
 
     fn svg(&self) -> Result<Vec<u8>, Error> {
@@ -146,24 +216,22 @@ impl Chart {
             .x_desc("message size")
             .x_labels(14)
             .x_label_formatter(&|bytes| row::size(bytes.round() as usize))
-            .y_label_formatter(&|value| (self.figure.shown)(*value))
+            .y_label_formatter(&|value| (self.shown)(*value))
             .label_style(font(13))
             .draw()
             .map_err(failed)?;
-        for (layer, points) in &self.lines {
-            let style = ShapeStyle { color: colour(*layer).to_rgba(), filled: true, stroke_width: 2 * scale };
-            let line = LineSeries::new(points.iter().copied(), style).point_size(3 * scale);
+        for line in &self.lines {
+            let style = ShapeStyle { color: line.colour.to_rgba(), filled: true, stroke_width: 2 * scale };
+            let series = LineSeries::new(line.points.iter().copied(), style).point_size(3 * scale);
             chart
-                .draw_series(line)
+                .draw_series(series)
                 .map_err(failed)?
-                .label(layer.name())
+                .label(line.name.as_str())
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + 18 * scale as i32, y)], style));
         }
-        // Latency and bandwidth both grow with the size: these corners are empty.
-        let corner = if self.figure.name == "latency" {
-            SeriesLabelPosition::LowerRight
-        } else {
-            SeriesLabelPosition::UpperLeft
+        let corner = match self.corner {
+            Corner::LowerRight => SeriesLabelPosition::LowerRight,
+            Corner::UpperLeft => SeriesLabelPosition::UpperLeft,
         };
         chart
             .configure_series_labels()

@@ -57,6 +57,11 @@ fn layers_between_two_nodes_measures_device_link_and_port_over_real_daemons() {
 }
 
 #[test]
+fn other_mpis_are_compared_with_the_tree_that_dist_makes_and_nothing_else() {
+    bench(&["peers", "--pulc", "/nowhere", "--quick"]).expect_refusal(1, "cargo xtask dist");
+}
+
+#[test]
 fn start_idle_and_memory_tell_their_figures() {
     let finished = bench(&["start", "-n", "4", "--rounds", "1", "--json"]).expect_success();
     assert!(rows(&finished.stdout).len() >= 2, "{finished:?}");

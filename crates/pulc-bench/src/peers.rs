@@ -1,0 +1,250 @@
+//! `pulc bench peers`: PULC beside every MPI on this machine, the comparison that Parnass made of all the MPIs on the cluster. One
+//! C program, compiled by each one's compiler and started by its launcher; rounds are interleaved, what is shown are medians and ratios of
+//! medians of the same rounds.
+
+mod find;
+mod shown;
+
+use crate::Error;
+use crate::job::output;
+use crate::rounds::{BUDGET_QUICK, Wanted, measure};
+use crate::row::{Layer, Place};
+use find::{Kind, Mpi};
+use pulc_base::clock::Nanos;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Folder with PULC as `cargo xtask dist` makes it; by default the one that this program lies in
+    #[arg(long)]
+    pulc: Option<PathBuf>,
+    /// Another MPI to compare with: the folder it is installed in, or NAME=FOLDER. Those in the search path are found
+    #[arg(long = "mpi", value_name = "FOLDER")]
+    mpis: Vec<String>,
+    /// Only MPIs with these names (PULC is always there)
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Processes of the collectives
+    #[arg(short = 'n', long, value_delimiter = ',', default_value = "2,4,8,16,32")]
+    ranks: Vec<u32>,
+    /// Interleaved rounds
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Milliseconds for each figure in each round
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    budget_ms: u32,
+    /// One short round with few processes: does it all work
+    #[arg(long)]
+    quick: bool,
+    /// Leave collectives out
+    #[arg(long)]
+    no_collectives: bool,
+    /// Leave messages between two processes out
+    #[arg(long)]
+    no_messages: bool,
+    /// One JSON object per line instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Folder for plots of latency and bandwidth
+    #[arg(long)]
+    plots: Option<PathBuf>,
+}
+
+/// What every MPI compiles.
+const SOURCE: &str = include_str!("../assets/peers.c");
+/// Some MPIs take seconds for one collective with more processes than cores; longer than this nobody is waited for.
+const LIMIT: Nanos = Nanos::from_ms(60_000);
+const LIMIT_QUICK: Nanos = Nanos::from_ms(20_000);
+/// Sizes of the hardware's own row beside the messages.
+const COPIES: [usize; 4] = [8, 64 << 10, 1 << 20, 16 << 20];
+
+/// One program that is run: what, with how many processes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Task {
+    Pair,
+    Blocked,
+    Many(u32),
+}
+
+impl Task {
+    fn word(self) -> &'static str {
+        match self {
+            Task::Pair => "pair",
+            Task::Blocked => "blocked",
+            Task::Many(_) => "many",
+        }
+    }
+
+    fn ranks(self) -> u32 {
+        match self {
+            Task::Pair | Task::Blocked => 2,
+            Task::Many(ranks) => ranks,
+        }
+    }
+}
+
+/// What a value belongs to: processes, figure, bytes.
+type Key = (u32, String, usize);
+
+/// What all rounds have found.
+#[derive(Default)]
+struct Found {
+    /// By figure, then by the index of the MPI: a value of each round; none where it failed.
+    values: BTreeMap<Key, Vec<Vec<Option<f64>>>>,
+    /// Of each round: the hand-over of a cache line in nanoseconds, and memcpy in bytes a second by size.
+    hops: Vec<Option<f64>>,
+    copies: BTreeMap<usize, Vec<f64>>,
+    /// What is not tried again, and why.
+    given_up: BTreeMap<(usize, Task), String>,
+}
+
+pub fn run(args: &Args) -> Result<ExitCode, Error> {
+    let folder = Folder::new()?;
+    let mpis = all_mpis(args)?;
+    let mut ready = Vec::new();
+    let source = folder.0.join("peers.c");
+    std::fs::write(&source, SOURCE).map_err(Error::system("write a program"))?;
+    for mpi in mpis {
+        let program = folder.0.join(format!("peers.{}", ready.len()));
+        match mpi.compile(&source, &program) {
+            Ok(()) => ready.push((mpi, program)),
+            Err(error) if mpi.kind == Kind::Pulc => return Err(error),
+            Err(error) => eprintln!("pulc: {} is left out, it compiles nothing: {error}", mpi.name),
+        }
+    }
+    let found = measure_all(args, &ready);
+    let mpis: Vec<&Mpi> = ready.iter().map(|(mpi, _)| mpi).collect();
+    if args.json {
+        shown::json(&mpis, &found);
+    } else {
+        shown::table(&mpis, &found);
+    }
+    if let Some(directory) = &args.plots {
+        for file in shown::plots(&mpis, &found, directory)? {
+            eprintln!("{}", file.display());
+        }
+    }
+    for ((index, task), why) in &found.given_up {
+        eprintln!("pulc: {} {} with {} processes was given up: {why}", mpis[*index].name, task.word(), task.ranks());
+    }
+    let ours_failed = found.given_up.keys().any(|(index, _)| *index == 0);
+    Ok(if ours_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// PULC first.
+fn all_mpis(args: &Args) -> Result<Vec<Mpi>, Error> {
+    let own = match &args.pulc {
+        Some(folder) => folder.clone(),
+        None => {
+            let program = std::env::current_exe().map_err(Error::system("find this program"))?;
+            program.parent().and_then(Path::parent).map(Path::to_owned).unwrap_or_default()
+        }
+    };
+    let pulc = Mpi::in_folder(&own, Some("pulc")).map_err(|error| Error::NotHere {
+        layer: "MPI",
+        why: format!("{error}; make the tree with `cargo xtask dist` and start dist/bin/pulc, or name it with --pulc"),
+    })?;
+    let mut all = vec![pulc];
+    for word in &args.mpis {
+        let (name, folder) = word.split_once('=').map_or((None, word.as_str()), |(name, folder)| (Some(name), folder));
+        all.push(Mpi::in_folder(Path::new(folder), name)?);
+    }
+    all.extend(find::in_path());
+    let mut names = BTreeSet::new();
+    all.retain(|mpi| names.insert(mpi.name.clone()));
+    if !args.only.is_empty() {
+        all.retain(|mpi| mpi.kind == Kind::Pulc || args.only.contains(&mpi.name));
+    }
+    if all.len() == 1 {
+        eprintln!("pulc: no other MPI is installed; name the folder of one with --mpi");
+    }
+    Ok(all)
+}
+
+fn measure_all(args: &Args, ready: &[(Mpi, PathBuf)]) -> Found {
+    let (rounds, budget_ms, limit) =
+        if args.quick { (1, 5, LIMIT_QUICK) } else { (args.rounds, args.budget_ms, LIMIT) };
+    let mut tasks = Vec::new();
+    if !args.no_messages {
+        tasks.extend([Task::Pair, Task::Blocked]);
+    }
+    if !args.no_collectives {
+        let most = if args.quick { 4 } else { u32::MAX };
+        tasks.extend(args.ranks.iter().filter(|ranks| **ranks <= most).map(|ranks| Task::Many(*ranks)));
+    }
+    let seconds = format!("{}", f64::from(budget_ms) / 1000.0);
+    let mut found = Found::default();
+    for round in 0..rounds as usize {
+        look_at_hardware(&mut found);
+        for task in &tasks {
+            // Who is first changes, so that nobody always comes after the same one.
+            for turn in 0..ready.len() {
+                let index = (turn + round) % ready.len();
+                if found.given_up.contains_key(&(index, *task)) {
+                    continue;
+                }
+                let (mpi, program) = &ready[index];
+                let seconds = if *task == Task::Blocked && !args.quick { "1" } else { &seconds };
+                match output(&mpi.launch(task.ranks(), program, &[task.word(), seconds]), limit) {
+                    Ok(text) => found.take(&text, task.ranks(), index, ready.len(), round),
+                    Err(error) => drop(found.given_up.insert((index, *task), error.to_string())),
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The yardsticks of a round.
+fn look_at_hardware(found: &mut Found) {
+    let wanted = Wanted {
+        bytes: COPIES.to_vec(),
+        layers: vec![Layer::Hardware],
+        places: vec![Place::Node],
+        rounds: 1,
+        budget: BUDGET_QUICK,
+    };
+    let rows = measure(&wanted).map(|found| found.rows()).unwrap_or_default();
+    found.hops.push(rows.iter().find(|row| row.bytes == 8).and_then(|row| row.latency_ns_p50));
+    for row in rows {
+        if let Some(bandwidth) = row.bandwidth_bytes_per_s {
+            found.copies.entry(row.bytes).or_default().push(bandwidth);
+        }
+    }
+}
+
+impl Found {
+    /// Takes what a program has written: a name, bytes and a value a line.
+    fn take(&mut self, text: &str, ranks: u32, index: usize, mpis: usize, round: usize) {
+        for line in text.lines() {
+            let mut words = line.split_whitespace();
+            let (Some(name), Some(bytes), Some(value), None) = (words.next(), words.next(), words.next(), words.next())
+            else {
+                continue;
+            };
+            let (Ok(bytes), Ok(value)) = (bytes.parse(), value.parse()) else { continue };
+            let rounds = self.values.entry((ranks, name.to_owned(), bytes)).or_insert_with(|| vec![Vec::new(); mpis]);
+            rounds[index].resize(round, None);
+            rounds[index].push(Some(value));
+        }
+    }
+}
+
+/// A folder for programs, gone at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Result<Folder, Error> {
+        let path = std::env::temp_dir().join(format!("pulc-peers-{}", std::process::id()));
+        std::fs::create_dir_all(&path).map_err(Error::system("make a folder for programs"))?;
+        Ok(Folder(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

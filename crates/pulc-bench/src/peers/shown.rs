@@ -1,0 +1,197 @@
+//! How the comparison is shown: a table with a column for each MPI, JSON, and plots. Pure, but for the plots' files.
+
+use super::Found;
+use super::find::Mpi;
+use crate::Error;
+use crate::plot::{Corner, Line, draw_lines};
+use crate::row;
+use std::path::{Path, PathBuf};
+
+/// Whether less is better, and how values are written.
+struct Figure {
+    name: &'static str,
+    text: &'static str,
+    less_is_better: bool,
+    shown: fn(f64) -> String,
+}
+
+const FIGURES: [Figure; 8] = [
+    Figure { name: "latency", text: "one way", less_is_better: true, shown: row::time },
+    Figure { name: "rate", text: "messages/s", less_is_better: false, shown: millions },
+    Figure { name: "stream", text: "stream", less_is_better: false, shown: row::rate },
+    Figure { name: "blocked", text: "cpu while blocked", less_is_better: true, shown: share },
+    Figure { name: "barrier", text: "barrier", less_is_better: true, shown: row::time },
+    Figure { name: "allreduce", text: "allreduce", less_is_better: true, shown: row::time },
+    Figure { name: "bcast", text: "bcast", less_is_better: true, shown: row::time },
+    Figure { name: "alltoall", text: "alltoall", less_is_better: true, shown: row::time },
+];
+
+fn millions(rate: f64) -> String {
+    format!("{:.2} M", rate / 1e6)
+}
+
+fn share(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// One line of the result: the medians of all MPIs, PULC's first.
+struct Compared<'a> {
+    ranks: u32,
+    figure: &'a Figure,
+    bytes: usize,
+    medians: Vec<Option<f64>>,
+    /// Ours as a part of the best other's.
+    ratio: Option<f64>,
+}
+
+fn compared(found: &Found) -> Vec<Compared<'_>> {
+    let mut all = Vec::new();
+    for figure in &FIGURES {
+        for ((ranks, _, bytes), rounds) in found.values.iter().filter(|((_, name, _), _)| name == figure.name) {
+            let medians: Vec<Option<f64>> = rounds.iter().map(|values| median(values.iter().flatten())).collect();
+            let others = medians[1..].iter().flatten().copied();
+            let best = if figure.less_is_better { others.reduce(f64::min) } else { others.reduce(f64::max) };
+            let ratio = medians[0].zip(best).map(|(ours, best)| ours / best).filter(|ratio| ratio.is_finite());
+            all.push(Compared { ranks: *ranks, figure, bytes: *bytes, medians, ratio });
+        }
+    }
+    all.sort_by_key(|line| line.ranks > 2 || !matches!(line.figure.name, "latency" | "rate" | "stream" | "blocked"));
+    all
+}
+
+fn median<'a>(values: impl Iterator<Item = &'a f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.copied().collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+/// The raw hand-over of a cache line, in the median round.
+fn hop(found: &Found) -> Option<f64> {
+    median(found.hops.iter().flatten())
+}
+
+pub fn table(mpis: &[&Mpi], found: &Found) {
+    for mpi in mpis {
+        println!("{:<10} {}", mpi.name, mpi.version);
+    }
+    let rounds = found.hops.len();
+    println!("\nmedians of {rounds} interleaved rounds; x: PULC's divided by the best other's");
+    print!("\n{:>3} {:>18} {:>9}", "n", "", "bytes");
+    mpis.iter().for_each(|mpi| print!(" {:>11}", mpi.name));
+    println!(" {:>7}", "x");
+    for line in compared(found) {
+        print!("{:>3} {:>18} {:>9}", line.ranks, line.figure.text, row::size(line.bytes));
+        for median in &line.medians {
+            print!(" {:>11}", median.map_or_else(|| "-".to_owned(), line.figure.shown));
+        }
+        println!(" {:>7}", line.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")));
+    }
+    above_hardware(mpis, found);
+}
+
+/// Latency less the raw hand-over, and bandwidth as a share of memcpy's.
+fn above_hardware(mpis: &[&Mpi], found: &Found) {
+    if let (Some(hop), Some(rounds)) = (hop(found), found.values.get(&(2, "latency".to_owned(), 8))) {
+        println!(
+            "\nraw hand-over of a cache line: {}; 8 bytes one way less that, and as a multiple of it:",
+            row::time(hop)
+        );
+        for (mpi, values) in mpis.iter().zip(rounds) {
+            let less = |(value, hop): (&Option<f64>, &Option<f64>)| value.zip(*hop).map(|(value, hop)| value - hop);
+            let above: Vec<f64> = values.iter().zip(&found.hops).filter_map(less).collect();
+            let (Some(above), Some(value)) = (median(above.iter()), median(values.iter().flatten())) else { continue };
+            println!("{:<10} {:>9} {:>6.2} x", mpi.name, row::time(above), value / hop);
+        }
+    }
+    for (bytes, copies) in &found.copies {
+        let (Some(copy), Some(rounds)) = (median(copies.iter()), found.values.get(&(2, "latency".to_owned(), *bytes)))
+        else {
+            continue;
+        };
+        print!("{} one way as a share of memcpy's {}:", row::size(*bytes), row::rate(copy));
+        for (mpi, values) in mpis.iter().zip(rounds) {
+            if let Some(time) = median(values.iter().flatten()) {
+                print!("  {} {:.2}", mpi.name, *bytes as f64 / time * 1e9 / copy);
+            }
+        }
+        println!();
+    }
+}
+
+pub fn json(mpis: &[&Mpi], found: &Found) {
+    let hardware = serde_json::json!({ "hop_ns": found.hops, "memcpy_bytes_per_s": found.copies });
+    let versions: Vec<_> =
+        mpis.iter().map(|mpi| serde_json::json!({ "name": mpi.name, "version": mpi.version })).collect();
+    println!("{}", serde_json::json!({ "mpis": versions, "hardware": hardware }));
+    for ((ranks, name, bytes), rounds) in &found.values {
+        for (mpi, values) in mpis.iter().zip(rounds) {
+            let line = serde_json::json!({
+                "ranks": ranks, "figure": name, "bytes": bytes, "mpi": mpi.name,
+                "median": median(values.iter().flatten()), "rounds": values,
+            });
+            println!("{line}");
+        }
+    }
+}
+
+/// Latency and bandwidth against message size, one line an MPI.
+pub fn plots(mpis: &[&Mpi], found: &Found, directory: &Path) -> Result<Vec<PathBuf>, Error> {
+    let lines = |of: fn(usize, f64) -> f64| -> Vec<Line> {
+        let mut lines: Vec<Line> = mpis.iter().enumerate().map(|(at, mpi)| Line::numbered(at, &mpi.name)).collect();
+        for ((ranks, name, bytes), rounds) in &found.values {
+            if (*ranks, name.as_str()) != (2, "latency") || *bytes == 0 {
+                continue;
+            }
+            for (line, values) in lines.iter_mut().zip(rounds) {
+                line.points.extend(median(values.iter().flatten()).map(|time| (*bytes as f64, of(*bytes, time))));
+            }
+        }
+        lines.retain(|line| !line.points.is_empty());
+        lines
+    };
+    let name = |name: &str| directory.join(format!("peers-{name}"));
+    let mut files = draw_lines(
+        "MPI, one way, two cores of one node",
+        lines(|_, time| time),
+        row::time,
+        Corner::LowerRight,
+        &name("latency"),
+    )?;
+    let rate = lines(|bytes, time| bytes as f64 / time * 1e9);
+    files.extend(draw_lines(
+        "MPI, bandwidth, two cores of one node",
+        rate,
+        row::rate,
+        Corner::UpperLeft,
+        &name("bandwidth"),
+    )?);
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ours_is_compared_with_the_best_other_in_the_right_direction() {
+        let mut found = Found::default();
+        for (index, text) in
+            ["latency 8 100\nrate 8 3e7\n", "latency 8 200\nrate 8 1e7\n", "latency 8 150\nrate 8 2e7\n"]
+                .into_iter()
+                .enumerate()
+        {
+            found.take(text, 2, index, 3, 0);
+        }
+        let lines = compared(&found);
+        assert_eq!(lines[0].ratio.map(|ratio| (ratio * 300.0).round()), Some(200.0));
+        assert_eq!(lines[1].ratio, Some(1.5));
+    }
+
+    #[test]
+    fn a_round_without_a_value_is_no_value() {
+        let mut found = Found::default();
+        found.take("barrier 0 5\nnot a figure\nbarrier 0 x\n", 4, 1, 2, 2);
+        assert_eq!(found.values[&(4, "barrier".to_owned(), 0)], [vec![], vec![None, None, Some(5.0)]]);
+        assert_eq!(compared(&found)[0].ratio, None);
+    }
+}
