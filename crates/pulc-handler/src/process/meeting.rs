@@ -4,7 +4,6 @@
 
 use super::Process;
 use pulc_hal::os::cpu;
-use pulc_hal::segment;
 
 /// Looks of a process that has its core for itself, before the engine is asked as well.
 const LOOKS: u32 = 256;
@@ -34,11 +33,10 @@ impl Process {
         })
     }
 
-    /// Wakes those in these places of the board who sleep. To be called after what they shall find has been written.
+    /// Wakes those in these places of the board who sleep. To be called after what they shall find has been written and a full barrier
+    /// has passed, which pairs with that of those who announce their sleep and look once more.
     #[inline]
     pub fn wake(&self, slots: impl Iterator<Item = u32>) {
-        // Pairs with the barrier of those who announce their sleep and look once more.
-        segment::full_barrier();
         for slot in slots {
             if self.board.slot(slot).sleeping() {
                 self.lock().engine.ring(slot);

@@ -135,6 +135,33 @@ pub fn reduce(op: &OpRef, datatype: Datatype, input: Addr, inout: Addr, count: i
     Ok(())
 }
 
+/// An operation on one datatype, looked up once for many pieces.
+pub(crate) struct Reduction<'a> {
+    op: &'a OpRef,
+    datatype: Datatype,
+    kernel: Option<apply::Kernel>,
+}
+
+impl<'a> Reduction<'a> {
+    pub fn new(op: &'a OpRef, datatype: Datatype) -> Result<Reduction<'a>> {
+        let kernel = match op {
+            OpRef::Builtin(builtin) => Some(loop_for(*builtin, datatype)?),
+            OpRef::Made(_) => None,
+        };
+        Ok(Reduction { op, datatype, kernel })
+    }
+
+    /// As [`reduce`].
+    #[inline]
+    pub fn apply(&self, input: Addr, inout: Addr, count: usize) {
+        match (self.kernel, self.op) {
+            (Some(kernel), _) => kernel(input, inout, count),
+            (None, OpRef::Made(made)) => made.function.apply(input, inout, count as i64, self.datatype),
+            (None, OpRef::Builtin(_)) => {}
+        }
+    }
+}
+
 #[inline]
 fn loop_for(builtin: Builtin, datatype: Datatype) -> Result<apply::Kernel> {
     let index = match index_of(datatype.0) {

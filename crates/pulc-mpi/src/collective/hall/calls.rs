@@ -13,6 +13,7 @@ use crate::datatype;
 use crate::error::Result;
 use crate::handle::{Datatype, Op};
 use crate::memory::Addr;
+use crate::op::Reduction;
 use std::sync::Arc;
 
 type Known<'a> = &'a Arc<Communicator>;
@@ -81,7 +82,13 @@ fn reduce_in(
     if !keeps_order && !job.op.is_commutative() {
         return Ok(false);
     }
-    let sum = Sum { op: &job.op, datatype: job.datatype, size: size as usize, count: job.count as usize, input };
+    let sum = Sum {
+        op: Reduction::new(&job.op, job.datatype)?,
+        datatype: job.datatype,
+        size: size as usize,
+        count: job.count as usize,
+        input,
+    };
     hall.reduce_of(comm, &sum, output, op, root)?;
     Ok(true)
 }

@@ -7,7 +7,7 @@ use crate::data::Data;
 use crate::error::Result;
 use crate::handle::Datatype;
 use crate::memory::Addr;
-use crate::op::{self, OpRef};
+use crate::op::Reduction;
 
 /// Of a piece: what is to be combined, and the share that is.
 const INPUT_BYTES: usize = 64 << 10;
@@ -15,7 +15,7 @@ const RESULT_BYTES: usize = PIECE_BYTES - INPUT_BYTES;
 
 /// What is reduced: elements without gaps.
 pub(super) struct Sum<'a> {
-    pub op: &'a OpRef,
+    pub op: Reduction<'a>,
     pub datatype: Datatype,
     /// Bytes of one element.
     pub size: usize,
@@ -28,8 +28,8 @@ impl Sum<'_> {
         self.size * self.count
     }
 
-    fn combine(&self, lower: Addr, higher: Addr, bytes: usize) -> Result<()> {
-        op::reduce(self.op, self.datatype, lower, higher, (bytes / self.size) as i64)
+    fn combine(&self, lower: Addr, higher: Addr, bytes: usize) {
+        self.op.apply(lower, higher, bytes / self.size);
     }
 
     fn data(&self, at: Addr) -> Data {
@@ -54,38 +54,74 @@ impl Hall {
     fn reduce_lines(&mut self, sum: &Sum<'_>, output: Addr, what: What, wants: bool) -> Result<()> {
         let bytes = sum.bytes();
         let turn = self.enter()?;
-        self.show(turn, what, sum.input.bytes(bytes), false);
+        if self.enter_line(turn, what, sum.input.bytes(bytes)) {
+            // Whoever is last computes for all.
+            let result = self.combine_lines(sum, turn, what)?;
+            self.tell_last(turn, what, result.bytes(bytes));
+            if wants {
+                result.copy_to(output, bytes);
+            }
+            return Ok(());
+        }
         if !wants {
             return Ok(());
         }
         self.wait_all(turn)?;
+        let told = self.last_line(turn);
+        if self.members > 2 && self.segment.mark(told) == turn << 16 | what as u64 {
+            self.segment.take(told, output.bytes_mut(bytes));
+            return Ok(());
+        }
+        self.combine_lines(sum, turn, what)?.copy_to(output, bytes);
+        Ok(())
+    }
+
+    /// What the lines of all members make together, in a room of the hall's.
+    fn combine_lines(&mut self, sum: &Sum<'_>, turn: u64, what: What) -> Result<Addr> {
+        let bytes = sum.bytes();
         let [mut own, mut other] = self.scratch.each_mut().map(|room| room.addr());
         for place in 0..self.members {
             self.check(turn, place, what)?;
             self.segment.take(self.line(turn, place), other.bytes_mut(bytes));
             if place > 0 {
-                sum.combine(own, other, bytes)?;
+                sum.combine(own, other, bytes);
             }
             (own, other) = (other, own);
         }
-        own.copy_to(output, bytes);
-        Ok(())
+        Ok(own)
     }
 
-    /// Everybody who wants the result reads all of it.
+    /// Everybody who wants the result reads all of it; the next part is shown before one is read, so that nobody waits for the other's
+    /// copying.
     fn reduce_pieces(&mut self, sum: &Sum<'_>, output: Addr, what: What, wants: bool) -> Result<()> {
         let part = INPUT_BYTES / sum.size * sum.size;
+        let mut shown: Option<(u64, usize, usize)> = None;
         for from in (0..sum.bytes()).step_by(part) {
             let len = part.min(sum.bytes() - from);
             let turn = self.enter()?;
             self.copy_in(self.piece(turn, self.me), &sum.data(sum.input), from, len);
             self.show(turn, what, &[], false);
-            if wants {
-                self.wait_all(turn)?;
-                self.combine_all(sum, turn, 0, len, what, |_, at, bytes| output.write((from + at) as i64, bytes))?;
+            if let Some(before) = shown.replace((turn, from, len)) {
+                self.reduce_piece(sum, output, what, wants, before)?;
             }
         }
-        Ok(())
+        shown.map_or(Ok(()), |last| self.reduce_piece(sum, output, what, wants, last))
+    }
+
+    fn reduce_piece(
+        &mut self,
+        sum: &Sum<'_>,
+        output: Addr,
+        what: What,
+        wants: bool,
+        (turn, from, len): (u64, usize, usize),
+    ) -> Result<()> {
+        if !wants {
+            return Ok(());
+        }
+        self.wait_all(turn)?;
+        let own = sum.input.offset(from as i64);
+        self.combine_all(sum, (turn, own), 0, len, what, |_, at, bytes| output.write((from + at) as i64, bytes))
     }
 
     /// Everybody combines one share of each part; the turn that shows these shows the next part as well.
@@ -104,7 +140,8 @@ impl Hall {
             }
             if let Some(before) = index.checked_sub(1) {
                 let (from, to) = (share(before, self.me), share(before, self.me + 1));
-                self.combine_all(sum, turn - 1, from, to - from, what, |hall, at, bytes| {
+                let input = sum.input.offset((before * part) as i64);
+                self.combine_all(sum, (turn - 1, input), from, to - from, what, |hall, at, bytes| {
                     hall.segment.write(own + INPUT_BYTES + at, bytes);
                 })?;
             }
@@ -123,11 +160,12 @@ impl Hall {
         Ok(())
     }
 
-    /// Combines bytes `from..from + len` of all pieces of a turn, block by block; `put` is told where each block lies in that range.
+    /// Combines bytes `from..from + len` of all pieces of a turn, block by block; `put` is told where each block lies in that range. This
+    /// process's own piece is taken from where it came from, which must not have changed.
     fn combine_all(
         &mut self,
         sum: &Sum<'_>,
-        turn: u64,
+        (turn, input): (u64, Addr),
         from: usize,
         len: usize,
         what: What,
@@ -142,9 +180,13 @@ impl Hall {
             let bytes = step.min(len - at);
             let (mut own, mut other) = (first, second);
             for place in 0..self.members {
-                self.segment.read(self.piece(turn, place) + from + at, other.bytes_mut(bytes));
+                if place == self.me {
+                    input.offset((from + at) as i64).copy_to(other, bytes);
+                } else {
+                    self.segment.read(self.piece(turn, place) + from + at, other.bytes_mut(bytes));
+                }
                 if place > 0 {
-                    sum.combine(own, other, bytes)?;
+                    sum.combine(own, other, bytes);
                 }
                 (own, other) = (other, own);
             }

@@ -4,13 +4,14 @@
 //! `choose` says when.
 //!
 //! Collectives are numbered turns. A member writes its line (a mark with the number of the turn, and a few bytes) and its piece of
-//! memory, and reads those of others whose marks say the same turn. There are `DEPTH` lines and pieces for every member; before the one of an
-//! earlier turn is written again, everybody must have entered the turn after it. Whoever enters last, or has what the others wait for,
-//! wakes those that sleep.
+//! memory, and reads those of others whose marks say the same turn. There are lines and pieces of `depth` turns for every member; before the
+//! one of an earlier turn is written again, everybody must have entered the second turn after it (a process may show one turn ahead of what it
+//! reads). Whoever enters last, or has what the others wait for, wakes those that sleep. Where members are many, whoever enters last also
+//! says so in one more line, with the result of a short reduction, so that the others look at one line instead of all.
 //!
 //! ```text
-//! turn 0: line of member 0, 1, ...   64 bytes: mark (turn << 16 | what), 56 bytes
-//! ... turn DEPTH - 1
+//! turn 0: lines of member 0, 1, ..., of the last one   64 bytes: mark (turn << 16 | what), 56 bytes
+//! ... turn depth - 1
 //! then pieces, PIECE_BYTES each: turn 0: member 0, 1, ...
 //! ```
 //! Must never believe what it reads: numbers and lengths are the reader's own. A member that has ended ends the wait of all others.
@@ -33,20 +34,27 @@ use crate::group::Group;
 use crate::handle::Comm;
 use crate::matcher::{matcher, peer_gone};
 use crate::memory::Room;
+use crate::stats;
 use across::Across;
 use pulc_base::Rank;
 use pulc_hal::segment::{LINE_BYTES, LINE_PAYLOAD, Segment, full_barrier};
 use pulc_handler::{Hand, Process, Waited, Watch};
 use std::sync::Arc;
 
-/// Turns whose lines and pieces are kept apart: a root may be so far ahead, less one.
-const DEPTH: u64 = 4;
+/// Turns whose lines and pieces are kept apart, where two meet and where more do. Two keep more memory under way than the nearer caches
+/// hold, because lines that come out of the other core's cache are dearer than those of the common one; of many each has its own.
+const DEPTH_OF_TWO: u64 = 16;
+const DEPTH_OF_MANY: u64 = 8;
+/// Turns that a process may show ahead of the one it reads.
+const AHEAD: u64 = 1;
+/// Up to so many members look at each other's lines; more wait for the word of the last one.
+const LOOK_AT_ALL: usize = 8;
 /// One member's memory in one turn.
 const PIECE_BYTES: usize = 96 << 10;
 /// Turns between two looks at the engine of a process that always finds what it waits for.
 const TURNS_PER_POLL: u64 = 64;
 /// Bytes that are combined at a time, so that they stay in the nearest cache.
-const BLOCK_BYTES: usize = 4 << 10;
+const BLOCK_BYTES: usize = 8 << 10;
 
 /// What a turn is, in the low bits of its mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,6 +77,8 @@ pub(crate) struct Hall {
     /// Members on this node, in the order of their ranks, and this process's place among them.
     members: usize,
     me: usize,
+    /// A power of two.
+    depth: u64,
     /// All members of the communicator, also of other nodes: without one of them nothing goes on.
     everybody: Arc<Group>,
     /// By place: rank in the job, and place on the board.
@@ -88,21 +98,31 @@ pub(crate) struct Hall {
     across: Option<Across>,
 }
 
+fn depth_of(members: usize) -> u64 {
+    if members <= 2 { DEPTH_OF_TWO } else { DEPTH_OF_MANY }
+}
+
 /// Bytes of the segment for so many members.
 fn segment_bytes(members: usize) -> usize {
-    DEPTH as usize * members * (LINE_BYTES + PIECE_BYTES)
+    depth_of(members) as usize * ((members + 1) * LINE_BYTES + members * PIECE_BYTES)
 }
 
 impl Hall {
     #[inline(always)]
     fn line(&self, turn: u64, place: usize) -> usize {
-        ((turn % DEPTH) as usize * self.members + place) * LINE_BYTES
+        ((turn & (self.depth - 1)) as usize * (self.members + 1) + place) * LINE_BYTES
+    }
+
+    /// The line of whoever enters last.
+    #[inline(always)]
+    fn last_line(&self, turn: u64) -> usize {
+        self.line(turn, self.members)
     }
 
     #[inline]
     fn piece(&self, turn: u64, place: usize) -> usize {
-        let lines = DEPTH as usize * self.members * LINE_BYTES;
-        lines + ((turn % DEPTH) as usize * self.members + place) * PIECE_BYTES
+        let lines = self.depth as usize * (self.members + 1) * LINE_BYTES;
+        lines + ((turn & (self.depth - 1)) as usize * self.members + place) * PIECE_BYTES
     }
 
     /// Begins the next turn; afterwards this process's line and piece may be written.
@@ -113,8 +133,10 @@ impl Hall {
         }
         self.turn += 1;
         let turn = self.turn;
-        if turn > DEPTH && self.seen < turn - DEPTH + 1 {
-            self.wait_all(turn - DEPTH + 1)?;
+        stats::turn();
+        let needed = (turn + 1 + AHEAD).saturating_sub(self.depth);
+        if self.seen < needed {
+            self.wait_all(needed)?;
         }
         if turn.is_multiple_of(TURNS_PER_POLL) {
             // Somebody else may wait for this process's answers.
@@ -151,31 +173,69 @@ impl Hall {
 
     /// Shows this process's line of a turn. `is_awaited`: others wait for just this one.
     fn show(&mut self, turn: u64, what: What, bytes: &[u8], is_awaited: bool) {
-        let at = self.line(turn, self.me);
-        self.segment.put(at, bytes);
-        self.segment.set_mark(at, turn << 16 | what as u64);
-        // Of two that enter at the same time, one sees the other.
-        full_barrier();
-        if is_awaited || self.all_in(turn) {
-            self.process.wake(self.slots.iter().copied().filter({
-                let own = self.slots[self.me];
-                move |slot| *slot != own
-            }));
+        if self.enter_line(turn, what, bytes) {
+            self.tell_last(turn, what, &[]);
+        } else if is_awaited {
+            self.wake();
         }
     }
 
+    /// The same without a word to the others: whoever is told that everybody has entered must tell them.
+    #[inline]
+    fn enter_line(&mut self, turn: u64, what: What, bytes: &[u8]) -> bool {
+        let at = self.line(turn, self.me);
+        self.segment.put(at, bytes);
+        self.segment.set_mark(at, turn << 16 | what as u64);
+        // Of two that enter at the same time, one sees the other; and who sleeps is seen, or sees the mark.
+        full_barrier();
+        self.all_in(turn)
+    }
+
+    /// The word of whoever enters last. Two that enter together say the same.
+    fn tell_last(&mut self, turn: u64, what: What, bytes: &[u8]) {
+        if self.members > 2 {
+            let at = self.last_line(turn);
+            self.segment.put(at, bytes);
+            self.segment.set_mark(at, turn << 16 | what as u64);
+        }
+        self.wake();
+    }
+
+    /// Wakes all who sleep. What they shall find has been written, and a barrier has passed.
+    #[inline]
+    fn wake(&self) {
+        let own = self.slots[self.me];
+        self.process.wake(self.slots.iter().copied().filter(|slot| *slot != own));
+    }
+
+    /// Whether somebody has said that all have entered a turn.
+    #[inline]
+    fn is_told(&mut self, turn: u64) -> bool {
+        if self.seen < turn && self.segment.mark(self.last_line(turn)) >> 16 >= turn {
+            self.seen = turn;
+        }
+        self.seen >= turn
+    }
+
     fn wait_all(&mut self, turn: u64) -> Result<()> {
-        self.wait(|hall| hall.all_in(turn))
+        let looks = self.members <= LOOK_AT_ALL;
+        let (process, began) = (self.process, stats::start());
+        let result = if process.look_shortly(|| self.is_told(turn) || looks && self.all_in(turn)) {
+            Ok(())
+        } else {
+            // Whoever was last may have ended before he said so.
+            self.wait_long(|hall| hall.is_told(turn) || hall.all_in(turn))
+        };
+        stats::end(began);
+        result
     }
 
     fn wait_one(&mut self, turn: u64, place: usize) -> Result<()> {
-        self.wait(|hall| hall.is_in(turn, place))
-    }
-
-    #[inline]
-    fn wait(&mut self, mut so: impl FnMut(&mut Hall) -> bool) -> Result<()> {
-        let process = self.process;
-        if process.look_shortly(|| so(self)) { Ok(()) } else { self.wait_long(so) }
+        let (process, began) = (self.process, stats::start());
+        let shortly = process.look_shortly(|| self.is_in(turn, place));
+        let result = if shortly { Ok(()) } else { self.wait_long(|hall| hall.is_in(turn, place)) };
+        stats::end(began);
+        result
     }
 
     #[inline(never)]

@@ -4,7 +4,7 @@
 
 use super::across::Across;
 use super::choose::{BLOCK_BYTES as BLOCK_PARAM, Choice, HALL_AFTER, HALL_MEMBERS_MAX, HALLS_MAX, READ_ALL_BYTES};
-use super::{BLOCK_BYTES, Hall, segment_bytes};
+use super::{BLOCK_BYTES, Hall, depth_of, segment_bytes};
 use crate::collective::{allreduce_program, bcast_data, run_tagged};
 use crate::comm::{Communicator, Form};
 use crate::data::Data;
@@ -152,6 +152,7 @@ fn open(comm: &Arc<Communicator>) -> Result<Option<Hall>> {
         everybody: Arc::clone(&comm.group),
         members: ranks.len(),
         me,
+        depth: depth_of(ranks.len()),
         ranks,
         slots,
         turn: 0,
