@@ -62,6 +62,9 @@ pub struct Args {
     /// Put the sockets bypass in front of every rank, see `pulc bypass`
     #[arg(long)]
     bypass: bool,
+    /// At the end of an MPI program, show what each rank has sent and received and how long it waited
+    #[arg(long)]
+    stats: bool,
     /// Don't ask a daemon: run on this machine alone
     #[arg(long)]
     alone: bool,
@@ -101,6 +104,7 @@ impl Args {
             mpi: if wanted.native { "native" } else { "pulc" }.to_owned(),
             alloc: false,
             bypass: false,
+            stats: false,
             alone: false,
             command: wanted.command,
         }
@@ -275,6 +279,9 @@ fn environment(args: &Args) -> Result<Vec<(OsString, OsString)>, String> {
     }
     if args.encrypt {
         set(&pulc_link::ENCRYPT.variable(), "1".into());
+    }
+    if args.stats {
+        set("PULC_STATS", "1".into());
     }
     if args.mpi == mpi_choice::NATIVE.1 {
         set(mpi_choice::NATIVE.0, mpi_choice::NATIVE.1.into());

@@ -5,8 +5,8 @@
 use crate::comm::Communicator;
 use crate::consts::{THREAD_MULTIPLE, THREAD_SINGLE};
 use crate::error::{Class, Error, Result};
-use crate::leaving;
 use crate::matcher::{Matcher, push_pending};
+use crate::{leaving, progress, stats};
 use pulc_base::Proto;
 use pulc_hal::os::life;
 use pulc_handler::Process;
@@ -102,6 +102,8 @@ fn attach() -> Result<()> {
     drop(guard);
     PROCESS.set(process).unwrap_or_else(|_| unreachable!("set under the lock, by the first"));
     life::at_exit(leaving::look_at_exit);
+    stats::begin();
+    progress::start(process);
     Ok(())
 }
 
@@ -112,6 +114,7 @@ pub fn finalize() -> Result<()> {
     }
     let process = process()?;
     crate::comm::delete_attributes_of_self()?;
+    stats::tell(process)?;
     let is_last = SESSIONS.load(Ordering::Acquire) == 0;
     if is_last {
         leaving::take_no_more(process);
@@ -125,6 +128,7 @@ pub fn finalize() -> Result<()> {
     PHASE.store(OVER, Ordering::Release);
     if SESSIONS.load(Ordering::Acquire) == 0 {
         OPEN.store(false, Ordering::Release);
+        progress::stop(process);
     }
     process.linger();
     Ok(())

@@ -17,6 +17,7 @@ use crate::collective;
 use crate::error::{Class, Error, Result};
 use crate::handle::Request;
 use crate::matcher::{Matcher, Phase, matcher};
+use crate::stats;
 use crate::status::Status;
 use pulc_handler::{Guard, Hand, Process, Waited, Watch};
 use std::sync::Arc;
@@ -108,6 +109,7 @@ pub(crate) fn wait_until<R>(
     mut guard: Guard<'static>,
     mut ready: impl FnMut(&mut Matcher) -> Option<R>,
 ) -> (R, Guard<'static>) {
+    let began = stats::start();
     loop {
         if collective::any_active() {
             drop(guard);
@@ -125,6 +127,7 @@ pub(crate) fn wait_until<R>(
         });
         guard = locked;
         if let Waited::Ready(Some(result)) = waited {
+            stats::end(began);
             return (result, guard);
         }
     }

@@ -7,6 +7,7 @@ mod halls;
 #[path = "../../../pulc/tests/ranks/keeper.rs"]
 mod keeper;
 mod messages;
+mod overlap;
 mod random;
 mod topologies;
 mod values;
@@ -22,6 +23,7 @@ fn as_a_rank() {
     match scene.as_str() {
         "bereft" => return messages::bereft(),
         "bereft_in_a_hall" => return halls::bereft(),
+        "overlap" => overlap::play(),
         "confused" => return halls::confused(),
         "halls" => halls::play(),
         "threads_in_halls" => halls::threads(),
@@ -92,7 +94,7 @@ fn collectives_in_shared_memory_give_what_they_give_by_messages() {
 
 #[test]
 fn nodes_meet_in_their_halls_and_their_speakers_between_them() {
-    Job::on_nodes("halls", &[2, 1]).succeeds();
+    Job::on_nodes("halls", &[2, 1]).with("PULC_STATS", "1").succeeds();
     Job::on_nodes("halls", &[2, 2]).with("PULC_HALL_AFTER", "0").succeeds();
 }
 
@@ -113,6 +115,21 @@ fn a_member_that_is_killed_ends_the_wait_of_all_others() {
 #[test]
 fn members_in_different_collectives_are_told() {
     Job::on_one_node("confused", 2).succeeds();
+}
+
+#[test]
+fn long_messages_move_while_the_other_side_computes() {
+    let folder = std::env::temp_dir().join(format!("pulc-overlap-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let job = Job::on_one_node("overlap", 2).with("PULC_PROGRESS", "thread");
+    job.with("PULC_TEST_FOLDER", folder.to_str().unwrap()).succeeds();
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn everything_works_beside_a_thread_that_makes_progress() {
+    Job::on_one_node("halls", 3).with("PULC_PROGRESS", "thread").succeeds();
+    Job::on_one_node("messages", 2).with("PULC_PROGRESS", "thread").succeeds();
 }
 
 #[test]
