@@ -157,7 +157,8 @@ fn judge(text: &str) -> Option<(Kind, String)> {
         Some(word.trim_end_matches([',', ';']).to_owned())
     };
     if text.starts_with("pulc") || text.contains("PULC") {
-        return Some((Kind::Pulc, text.split_whitespace().nth(1).unwrap_or("").to_owned()));
+        let version = text.split_whitespace().find(|word| word.starts_with(|first: char| first.is_ascii_digit()));
+        return Some((Kind::Pulc, version.unwrap_or("").to_owned()));
     }
     if text.contains("Intel(R) MPI") {
         return Some((Kind::Intel, after("Version").unwrap_or_default()));
@@ -210,7 +211,7 @@ mod tests {
             ("Intel(R) MPI Library for Linux* OS, Version 2021.18 Build 2026 (id: 1)\n", Kind::Intel, "2021.18"),
             ("mpiexec.openmpi (OpenRTE) 4.1.4\n\nReport bugs to", Kind::OpenMpi4, "4.1.4"),
             ("mpiexec (Open MPI) 5.0.11\n", Kind::OpenMpi5, "5.0.11"),
-            ("pulc 0.1.0\n", Kind::Pulc, "0.1.0"),
+            ("mpiexec (PULC) 0.1.0\n", Kind::Pulc, "0.1.0"),
         ];
         for (text, kind, version) in known {
             assert_eq!(judge(text), Some((kind, version.to_owned())), "{text}");

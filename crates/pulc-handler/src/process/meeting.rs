@@ -19,9 +19,10 @@ impl Process {
             return true;
         }
         let guard = self.lock();
-        let (shared, mates) = (guard.crowd.is_shared(), guard.crowd.job_mates());
+        let mates = guard.crowd.job_mates();
         drop(guard);
-        if shared {
+        // A stranger on this core is left to the ladder: he would keep it for a time slice.
+        if mates > 0 {
             return (0..(2 * mates + 2).min(YIELDS_MAX)).any(|_| {
                 cpu::yield_now();
                 has_come()
