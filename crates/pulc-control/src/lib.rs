@@ -9,6 +9,7 @@ pub mod fuzz;
 pub mod message;
 pub mod node;
 pub mod place;
+pub mod queue;
 mod tie;
 
 pub use client::{Client, ClientSender, socket_name};

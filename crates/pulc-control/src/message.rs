@@ -2,6 +2,7 @@
 //! holds a descriptor or a path that must exist on another machine.
 
 use crate::node::NodeInfo;
+use crate::queue::{QueueReply, QueueRequest};
 use pulc_base::boot::Gone;
 use pulc_base::{JobId, NodeId, Rank};
 use serde::{Deserialize, Serialize};
@@ -39,6 +40,10 @@ pub enum Request {
     Down {
         all: bool,
     },
+    /// For the controller, wherever it is.
+    Queue(Box<QueueRequest>),
+    /// Stop the daemon, which will be started again: queued jobs go on.
+    Restart,
 }
 
 /// From psid to a client.
@@ -77,6 +82,8 @@ pub enum Reply {
     Nodes(Vec<NodeInfo>),
     Token(String),
     Done,
+    /// From the controller.
+    Queue(Box<QueueReply>),
 }
 
 /// A job as asked for.
@@ -88,6 +95,8 @@ pub struct RunSpec {
     /// Nodes by name; then `nodes` says nothing.
     pub hosts: Vec<Host>,
     pub timeout_ms: Option<u64>,
+    /// The queued job in whose slots it runs.
+    pub allocation: Option<JobId>,
     pub launch: LaunchSpec,
 }
 

@@ -38,6 +38,8 @@ pub enum NodeState {
     Up,
     /// Its host answers but its daemon does not (stopped or starved): no new work, running jobs stay.
     Torpid,
+    /// Up, but gets nothing new: an operator wants so.
+    Draining,
     /// Lost; its jobs have been ended everywhere. Comes back by itself.
     Down,
     /// Stopped on purpose.
@@ -50,6 +52,7 @@ impl NodeState {
             NodeState::Joining => "joining",
             NodeState::Up => "up",
             NodeState::Torpid => "torpid",
+            NodeState::Draining => "draining",
             NodeState::Down => "down",
             NodeState::Left => "left",
         }

@@ -28,7 +28,9 @@ const STAIRCASE: &[Crate] = &[
     row("pulc-alloc-preload", &["pulc-hal"], &[]),
     row("pulc-sockets-preload", &["pulc-hal"], &["pulc-testkit"]),
     row("pulc-control", &["pulc-base", "pulc-hal"], &["pulc-testkit"]),
-    row("pulc-psid", &["pulc-base", "pulc-hal", "pulc-control"], &["pulc-testkit", "pulc"]),
+    // Decides without I/O and without a clock; its journal is a file.
+    row("pulc-sched", &["pulc-base", "pulc-control"], &["pulc-testkit"]),
+    row("pulc-psid", &["pulc-base", "pulc-hal", "pulc-control", "pulc-sched"], &["pulc-testkit", "pulc"]),
     row("pulc-testkit", &["pulc-base", "pulc-hal"], &[]),
     row("pulc-bench", &["pulc-base", "pulc-hal", "pulc-link", "pulc-handler", "pulc", "pulc-testkit"], &[]),
     // Heat is linked as a library for the demo: the one exception to the staircase.

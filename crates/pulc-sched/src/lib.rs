@@ -1,0 +1,24 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod admit;
+mod apply;
+mod ask;
+pub mod controller;
+mod earmark;
+mod error;
+pub mod fit;
+mod give_way;
+pub mod journal;
+mod metrics;
+mod plan;
+mod report;
+pub mod state;
+mod view;
+mod why;
+
+pub use controller::{Controller, Effect, Event, StartOrder, Step};
+pub use error::Error;
+pub use journal::Journal;
+pub use report::{Cause, Health, NodeSeen, Report};
+pub use state::{Change, Record, State};
