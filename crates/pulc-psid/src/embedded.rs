@@ -52,7 +52,8 @@ async fn serve(nodes: u32, keeper_program: CString, server: UnixStream) -> Resul
     for config in configs {
         let (events, incoming) = mpsc::channel::<MeshEvent>(EVENTS);
         let mesh = Mesh::start(config, events)?;
-        let config = JobsConfig { mesh: mesh.clone(), keeper_program: keeper_program.clone(), admin: None };
+        let config =
+            JobsConfig { mesh: mesh.clone(), keeper_program: keeper_program.clone(), admin: None, queue: None };
         rooms.push(Jobs::start(config, incoming).map_err(Error::io("cannot start the job room"))?);
         meshes.push(mesh);
     }

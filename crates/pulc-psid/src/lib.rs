@@ -13,5 +13,6 @@ pub mod keeper;
 pub mod membership;
 pub mod mesh;
 pub mod peer_message;
+pub mod queue;
 
 pub use error::Error;

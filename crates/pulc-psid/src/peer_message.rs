@@ -3,6 +3,7 @@
 //! Variants are only ever appended: their position is their number on the wire.
 
 use crate::jobs::message::JobMsg;
+use crate::queue::message::QueueMsg;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,4 +15,6 @@ pub enum PeerMsg {
     Job(JobMsg),
     /// The whole cluster goes down: end this node's jobs and stop.
     GoDown,
+    /// The queue: submissions, orders of the controller, reports to it.
+    Queue(Box<QueueMsg>),
 }

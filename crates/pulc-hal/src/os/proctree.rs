@@ -49,8 +49,35 @@ pub struct Tagged {
 impl Tagged {
     /// Sends SIGKILL; a process that has ended already is fine.
     pub fn kill(&self) {
-        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        self.signal(Signal::KILL);
     }
+
+    /// Sends a signal; a process that has ended already is fine.
+    pub fn signal(&self, signal: Signal) {
+        let _ = pidfd_send_signal(&self.pidfd, signal);
+    }
+}
+
+/// All processes below the calling one: children, their children, and so on.
+pub fn descendants() -> io::Result<Vec<Tagged>> {
+    let me = std::process::id() as i32;
+    let parents: std::collections::HashMap<i32, i32> =
+        all()?.into_iter().filter_map(|pid| Some((pid.as_raw_nonzero().get(), parent_of(pid)?))).collect();
+    let is_below = |pid: i32| {
+        let chain = std::iter::successors(Some(pid), |at| parents.get(at).copied());
+        // A parent that ends while we look may leave a ring of reused numbers.
+        chain.skip(1).take(parents.len()).any(|above| above == me)
+    };
+    let mut found = Vec::new();
+    for pid in parents.keys().copied().filter(|pid| is_below(*pid)).filter_map(Pid::from_raw) {
+        let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
+        // Looked at again now that it can't become another process: orphans have come to us, or to a subreaper between.
+        let parent = parent_of(pid);
+        if parent == parents.get(&pid.as_raw_nonzero().get()).copied() || parent == Some(me) {
+            found.push(Tagged { pid, pidfd });
+        }
+    }
+    Ok(found)
 }
 
 /// Every other living process whose environment at exec held all of `tags` (`NAME=value`). Processes that may not be looked
@@ -80,6 +107,31 @@ pub fn tagged(tags: &[&str]) -> io::Result<Vec<Tagged>> {
 mod tests {
     use super::*;
     use std::process::Command;
+
+    #[test]
+    fn grandchildren_are_found_and_can_be_stopped() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "sleep 1000 & echo; wait"]).stdout(std::process::Stdio::piped());
+        let mut child = shell.spawn().unwrap();
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+        let mine = |found: &[Tagged]| {
+            let shell = child.id() as i32;
+            found
+                .iter()
+                .filter(|process| {
+                    let pid = process.pid.as_raw_nonzero().get();
+                    pid == shell || parent_of(process.pid) == Some(shell)
+                })
+                .count()
+        };
+        let found = descendants().unwrap();
+        assert_eq!(mine(&found), 2);
+        for process in found.iter().filter(|process| parent_of(process.pid) == Some(child.id() as i32)) {
+            process.signal(Signal::STOP);
+            process.kill();
+        }
+        child.wait().unwrap();
+    }
 
     #[test]
     fn a_tagged_child_is_found_killed_and_gone() {

@@ -39,6 +39,23 @@ pub(crate) fn accept(listener: std::os::unix::net::UnixListener, jobs: Jobs) -> 
     }))
 }
 
+/// Hands keepers that have found this daemon to the job room.
+pub(crate) fn accept_keepers(listener: std::os::unix::net::UnixListener, jobs: Jobs) -> Result<JoinHandle<()>, Error> {
+    listener.set_nonblocking(true).map_err(Error::io("cannot use the keepers' socket"))?;
+    let listener = UnixListener::from_std(listener).map_err(Error::io("cannot use the keepers' socket"))?;
+    Ok(tokio::spawn(async move {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => jobs.keeper(stream),
+                Err(error) => {
+                    log!(Warn, "psid", "cannot accept a keeper: {error}");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }))
+}
+
 impl Clients {
     /// Answers what the job room passes on.
     pub(crate) async fn serve(self, mut requests: mpsc::UnboundedReceiver<Admin>) {
@@ -52,6 +69,10 @@ impl Clients {
             Request::Token => self.token().map_or_else(|error| refused(error.to_string()), Reply::Token),
             Request::Down { all } => {
                 let _ = self.down.send(Some(if *all { Down::All } else { Down::Here }));
+                Reply::Done
+            }
+            Request::Restart => {
+                let _ = self.down.send(Some(Down::Restart));
                 Reply::Done
             }
             _ => refused("this daemon does not know what to do with that request".to_owned()),

@@ -6,14 +6,15 @@ mod clients;
 mod start;
 
 pub(crate) use clients::accept;
-pub use start::{Admission, Start, Started, client, down, join, nodes, start, token};
+pub use start::{Admission, Start, Started, client, down, join, nodes, restart, start, token};
 
 use crate::error::Error;
 use crate::event_loop;
 use crate::identity::{DaemonLock, StateDir};
-use crate::jobs::{Jobs, JobsConfig};
+use crate::jobs::{Jobs, JobsConfig, QueueLink};
 use crate::mesh::{Mesh, MeshConfig, MeshEvent};
 use crate::peer_message::PeerMsg;
+use crate::queue::{self, QueueConfig};
 use clients::Clients;
 use pulc_base::log;
 use pulc_control::Tie;
@@ -50,6 +51,8 @@ struct Daemon {
     state: StateDir,
     config: MeshConfig,
     clients: UnixListener,
+    keepers: UnixListener,
+    keepers_socket: String,
     _lock: DaemonLock,
 }
 
@@ -66,8 +69,13 @@ impl Daemon {
             SocketAddr::from_abstract_name(&place.socket).map_err(Error::io("cannot name the clients' socket"))?;
         let clients = UnixListener::bind_addr(&name)
             .map_err(Error::io(format!("cannot listen for clients on the abstract socket {:?}", place.socket)))?;
+        let keepers_socket = format!("{}-keepers", place.socket);
+        let keepers =
+            SocketAddr::from_abstract_name(&keepers_socket)
+                .and_then(|name| UnixListener::bind_addr(&name))
+                .map_err(Error::io(format!("cannot listen for keepers on the abstract socket {keepers_socket:?}")))?;
         state.keep_daemon_pid()?;
-        Ok(Daemon { state, config, clients, _lock: lock })
+        Ok(Daemon { state, config, clients, keepers, keepers_socket, _lock: lock })
     }
 
     fn run(self) -> Result<(), Error> {
@@ -81,30 +89,43 @@ impl Daemon {
         let (admin, requests) = mpsc::unbounded_channel();
         let (for_jobs, job_events) = mpsc::channel(EVENTS);
         let keeper_program = c"/proc/self/exe".to_owned();
-        let jobs = Jobs::start(JobsConfig { mesh: mesh.clone(), keeper_program, admin: Some(admin) }, job_events)
-            .map_err(Error::io("cannot start the job room"))?;
+        let (queue, queue_events) = mpsc::unbounded_channel();
+        let link = QueueLink { sender: queue.clone(), keepers_socket: self.keepers_socket };
+        let config = JobsConfig { mesh: mesh.clone(), keeper_program, admin: Some(admin), queue: Some(link) };
+        let jobs = Jobs::start(config, job_events).map_err(Error::io("cannot start the job room"))?;
+        let controller = self.state.ca()?.map(|_| self.state.path().to_owned());
+        queue::start(QueueConfig { mesh: mesh.clone(), jobs: jobs.clone(), controller }, queue_events)?;
         let clients = Clients { mesh: mesh.clone(), state: self.state, down: down.clone() };
         tokio::spawn(clients.serve(requests));
         let accepting = clients::accept(self.clients, jobs.clone())?;
-        let hearing = tokio::spawn(hear(mesh.clone(), events, for_jobs, down));
+        let finding = clients::accept_keepers(self.keepers, jobs.clone())?;
+        let hearing = tokio::spawn(hear(mesh.clone(), events, for_jobs, queue, down));
         let (mut terminate, mut interrupt) = (on_signal(SignalKind::terminate())?, on_signal(SignalKind::interrupt())?);
         // Whoever closes a terminal does not mean us.
         let _hangup = on_signal(SignalKind::hangup())?;
         let tie = tie()?;
         tell_ready()?;
+        let mut leaving = false;
         tokio::select! {
             () = cut(tie) => log!(Info, "psid", "the process that this daemon was started for has ended: going down"),
             _ = terminate.recv() => log!(Info, "psid", "SIGTERM: going down"),
             _ = interrupt.recv() => log!(Info, "psid", "SIGINT: going down"),
             all = going_down.wait_for(Option::is_some) => {
-                if all.is_ok_and(|all| *all == Some(Down::All)) {
-                    tell_all(&mesh);
+                match all.map(|how| *how) {
+                    Ok(Some(Down::All)) => tell_all(&mesh),
+                    Ok(Some(Down::Restart)) => leaving = true,
+                    _ => {}
                 }
             }
         }
         accepting.abort();
-        jobs.shutdown().await;
-        mesh.stop().await;
+        finding.abort();
+        if leaving {
+            jobs.leave().await;
+        } else {
+            jobs.shutdown().await;
+            mesh.stop().await;
+        }
         hearing.abort();
         Ok(())
     }
@@ -115,6 +136,8 @@ impl Daemon {
 pub(crate) enum Down {
     Here,
     All,
+    /// Only this daemon, which is started again: queued jobs stay, and nobody is told good-bye.
+    Restart,
 }
 
 fn tell_all(mesh: &Mesh) {
@@ -131,6 +154,7 @@ async fn hear(
     mesh: Mesh,
     mut events: mpsc::Receiver<MeshEvent>,
     jobs: mpsc::Sender<MeshEvent>,
+    queue: mpsc::UnboundedSender<queue::Event>,
     down: watch::Sender<Option<Down>>,
 ) {
     while let Some(event) = events.recv().await {
@@ -149,7 +173,14 @@ async fn hear(
                 continue;
             }
             MeshEvent::Message(_, PeerMsg::ProbeAnswer(_)) => continue,
+            MeshEvent::Message(_, PeerMsg::Queue(_)) => {
+                let _ = queue.send(queue::Event::Mesh(event));
+                continue;
+            }
             MeshEvent::Message(_, PeerMsg::Job(_)) => {}
+        }
+        if !matches!(event, MeshEvent::Message(..)) {
+            let _ = queue.send(queue::Event::Mesh(event.clone()));
         }
         // While the daemon goes down the job room has ended already; peers are heard until they are told good-bye.
         let _ = jobs.send(event).await;

@@ -131,8 +131,23 @@ pub fn token(place: &Place, life: Duration) -> Result<(Token, TokenEntry), Error
 pub fn down(place: &Place, all: bool) -> Result<Vec<NodeInfo>, Error> {
     let state = StateDir::open(&place.state_dir)?;
     let mut untold = if all { nodes(place)? } else { Vec::new() };
-    untold.retain(|node| !matches!(node.state, NodeState::Up | NodeState::Torpid | NodeState::Left));
-    match client(place)?.ask(&Request::Down { all }, ANSWER_WITHIN) {
+    untold.retain(|node| {
+        !matches!(node.state, NodeState::Up | NodeState::Draining | NodeState::Torpid | NodeState::Left)
+    });
+    stop(place, &state, &Request::Down { all })?;
+    Ok(untold)
+}
+
+/// Stops the daemon of this place without a good-bye and starts it again; queued jobs go on meanwhile.
+pub fn restart(place: &Place) -> Result<Started, Error> {
+    let state = StateDir::open(&place.state_dir)?;
+    stop(place, &state, &Request::Restart)?;
+    start(place, &Start::default())
+}
+
+/// Tells the daemon to end and waits until it has.
+fn stop(place: &Place, state: &StateDir, request: &Request) -> Result<(), Error> {
+    match client(place)?.ask(request, ANSWER_WITHIN) {
         Ok(Reply::Done) => {}
         Ok(Reply::Refused { why }) => return Err(Error::DaemonRefused { why }),
         Ok(_) => return Err(Error::DaemonRefused { why: "it gave an answer that does not fit".to_owned() }),
@@ -145,7 +160,7 @@ pub fn down(place: &Place, all: bool) -> Result<Vec<NodeInfo>, Error> {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    Ok(untold)
+    Ok(())
 }
 
 /// Connects to the daemon of this place.

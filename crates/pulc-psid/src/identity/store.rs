@@ -137,7 +137,7 @@ impl StateDir {
 
     /// Forgets cluster, tokens and members, so that this node can join another cluster.
     pub fn forget(&self) -> Result<(), Error> {
-        for name in ["node.key", "node.crt", "ca.crt", "ca.key", "tokens", "members", "settings"] {
+        for name in ["node.key", "node.crt", "ca.crt", "ca.key", "tokens", "members", "settings", "queue.log"] {
             let path = self.0.join(name);
             match fs::remove_file(&path) {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => {

@@ -39,10 +39,38 @@ pub fn keeper(stream: UnixStream, job: JobId, events: mpsc::Sender<Event>) -> mp
     sender
 }
 
+/// The line that a keeper of a queued job has opened; its first word says which one it is.
+pub fn keeper_back(stream: UnixStream, events: mpsc::Sender<Event>) {
+    let own = rustix::process::geteuid().as_raw();
+    let Some(pid) = stream.peer_cred().ok().filter(|peer| peer.uid() == own).and_then(|peer| peer.pid()) else {
+        pulc_base::log!(Warn, "psid", "a process of another user at the keepers' socket was refused");
+        return;
+    };
+    let (reader, writer) = stream.into_split();
+    let (sender, outgoing) = mpsc::unbounded_channel();
+    tokio::spawn(write(writer, outgoing));
+    tokio::spawn(async move {
+        let (mut job, mut sender) = (None, Some(sender));
+        read(reader, &events, |report| match (report, job) {
+            (Report::Back(back), None) => {
+                job = Some(JobId(back.job));
+                let orders = sender.take().expect("taken once, with the first word");
+                Event::KeeperBack { back, orders, pid }
+            }
+            // Whoever begins with something else is no keeper.
+            (report, job) => Event::Keeper(job.unwrap_or(JobId(0)), report),
+        })
+        .await;
+        if let Some(job) = job {
+            let _ = events.send(Event::KeeperClosed(job)).await;
+        }
+    });
+}
+
 async fn read<T: for<'a> Deserialize<'a>>(
     mut reader: OwnedReadHalf,
     events: &mpsc::Sender<Event>,
-    wrap: impl Fn(T) -> Event,
+    mut wrap: impl FnMut(T) -> Event,
 ) -> FrameError {
     let mut frames = Deframer::default();
     let mut buffer = vec![0; 64 << 10];

@@ -6,11 +6,12 @@ use crate::keeper::remains::Remains;
 use pulc_base::{JobId, NodeId, boot, log};
 use pulc_hal::os::process::{Child, Group, Start, Starter};
 use pulc_hal::os::signals;
-use rustix::process::{Pid, Signal, WaitOptions, pidfd_send_signal, waitpid};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid};
 use std::collections::HashSet;
 use std::ffi::CString;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -27,15 +28,25 @@ fn alive() -> MutexGuard<'static, Option<HashSet<Pid>>> {
 }
 
 pub struct KeeperProcess {
-    child: Child,
+    who: Who,
 }
 
-/// Starts a keeper; returns it with psid's end of the line.
-pub fn start(program: &CString) -> Result<(KeeperProcess, UnixStream), String> {
+enum Who {
+    /// Its guardian is our child.
+    Ours(Child),
+    /// It was started by an earlier psid, and found us.
+    Found(OwnedFd),
+}
+
+/// Starts a keeper, which outlives psid if it `stays`; returns it with psid's end of the line.
+pub fn start(program: &CString, stays: bool) -> Result<(KeeperProcess, UnixStream), String> {
     let short = |error: io::Error| shortage(&error);
     let (ours, theirs) = UnixStream::pair().map_err(short)?;
     let null = std::fs::File::options().read(true).write(true).open("/dev/null").map_err(short)?;
-    let argv = [c"pulc".to_owned(), c"keeper".to_owned()];
+    let mut argv = vec![c"pulc".to_owned(), c"keeper".to_owned()];
+    if stays {
+        argv.push(c"stays".to_owned());
+    }
     let env: Vec<CString> = std::env::vars_os()
         .filter(|(name, _)| name != boot::ENV_JOBID)
         .filter_map(|(name, value)| CString::new([name.into_vec(), value.into_vec()].join(&b'=')).ok())
@@ -59,7 +70,16 @@ pub fn start(program: &CString) -> Result<(KeeperProcess, UnixStream), String> {
     let child = Starter::default().start(&start);
     let child = child.map_err(|error| format!("{}: {}", error.step.what(), shortage(&error.source)))?;
     alive.get_or_insert_default().insert(child.pid);
-    Ok((KeeperProcess { child }, ours))
+    Ok((KeeperProcess { who: Who::Ours(child) }, ours))
+}
+
+/// The keeper at the other end of a line that it has opened.
+///
+/// # Errors
+/// When it has ended already.
+pub fn found(pid: i32) -> io::Result<KeeperProcess> {
+    let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::NotFound)?;
+    Ok(KeeperProcess { who: Who::Found(pidfd_open(pid, PidfdFlags::empty())?) })
 }
 
 impl KeeperProcess {
@@ -71,25 +91,42 @@ impl KeeperProcess {
             End::Violent => PATIENCE,
             End::Silent => Duration::ZERO,
         };
+        let child = match self.who {
+            Who::Ours(child) => child,
+            Who::Found(pidfd) => return end_found(&pidfd, patience).await,
+        };
         let mut waited = Duration::ZERO;
         let status = loop {
-            match waitpid(Some(self.child.pid), WaitOptions::NOHANG) {
+            match waitpid(Some(child.pid), WaitOptions::NOHANG) {
                 Ok(None) | Err(rustix::io::Errno::INTR) => {}
                 Ok(Some((_, status))) => break Some(status),
                 Err(_) => break None,
             }
             if waited >= patience {
-                let _ = pidfd_send_signal(&self.child.pidfd, Signal::KILL);
+                let _ = pidfd_send_signal(&child.pidfd, Signal::KILL);
             }
             let pause = Duration::from_micros(if waited < Duration::from_millis(10) { 200 } else { 2000 });
             tokio::time::sleep(pause).await;
             waited += pause;
         };
         if let Some(alive) = alive().as_mut() {
-            alive.remove(&self.child.pid);
+            alive.remove(&child.pid);
         }
         status.is_some_and(|status| status.exit_status() == Some(0))
     }
+}
+
+/// Waits until a keeper that is not our child has ended; its guardian clears up after it. Its word can't be had.
+async fn end_found(pidfd: &OwnedFd, patience: Duration) -> bool {
+    let begin = tokio::time::Instant::now();
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    while !matches!(poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&now)), Ok(1)) {
+        if begin.elapsed() >= patience {
+            let _ = pidfd_send_signal(pidfd, Signal::KILL);
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    false
 }
 
 /// How a keeper's life has ended.

@@ -5,10 +5,12 @@ use super::keepers::{self, End};
 use super::message::{JobBody, JobOrder, PreparedNode};
 use super::{CANCELLED_MAX, Event, Room, connection, own_user};
 use crate::error::shortage;
-use crate::keeper::message::{Order, Prepare, Report};
+use crate::keeper::message::{Back, Order, Prepare, Report, Stay};
 use pulc_base::boot::{Boot, Gone, JobSecret};
 use pulc_base::{JobId, NodeId, Rank, log};
-use pulc_control::StopKind;
+use pulc_control::client::ENV_INSTANCE;
+use pulc_control::place::ENV_STATE_DIR;
+use pulc_control::{LaunchSpec, StopKind};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -25,20 +27,25 @@ pub struct LocalJob {
     pub(super) keeper: Option<(keepers::KeeperProcess, mpsc::UnboundedSender<Order>)>,
     /// Positions (children, and ourselves) that have not answered the first phase.
     pub(super) missing: BTreeSet<u32>,
-    prepared: Vec<PreparedNode>,
+    pub(super) prepared: Vec<PreparedNode>,
     /// Ranks here that have not been reported as ended.
     pub(super) unreported: BTreeSet<Rank>,
     /// When the first phase has to be over.
     pub(super) prepared_by: Option<Instant>,
     /// When the keeper has to have done what it was told: to stop.
     pub(super) ended_by: Option<Instant>,
-    gone: bool,
-    clean: bool,
+    pub(super) gone: bool,
+    pub(super) clean: bool,
+    /// Of a queued job: what was reported of it, to be told again; and until when its origin may be away.
+    pub(super) told: Back,
+    pub(super) origin_back_by: Option<Instant>,
+    /// Nobody is left to dismiss its keeper but this daemon.
+    pub(super) orphan: bool,
 }
 
 impl LocalJob {
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.prepared_by.into_iter().chain(self.ended_by).min()
+        self.prepared_by.into_iter().chain(self.ended_by).chain(self.origin_back_by).min()
     }
 
     pub(super) fn origin(&self) -> NodeId {
@@ -60,11 +67,25 @@ impl LocalJob {
         first..(first + FAN_OUT).min(count).max(first)
     }
 
-    fn tell_keeper(&self, order: Order) {
+    pub(super) fn tell_keeper(&self, order: Order) {
         if let Some((_, sender)) = &self.keeper {
             let _ = sender.send(order);
         }
     }
+}
+
+/// What a queued job is started with here: `pulc run` inside of it has to find this daemon, not one that its submitter had.
+fn at_home(part: &LocalJob) -> LaunchSpec {
+    let mut launch = part.order.launch.clone();
+    if part.order.queued.is_some() {
+        for name in [ENV_INSTANCE, ENV_STATE_DIR] {
+            launch.env.retain(|(known, _)| known != name.as_bytes());
+            if let Some(value) = std::env::var_os(name) {
+                launch.env.push((name.as_bytes().to_vec(), value.into_encoded_bytes()));
+            }
+        }
+    }
+    launch
 }
 
 impl Room {
@@ -91,6 +112,9 @@ impl Room {
             ended_by: None,
             gone: false,
             clean: false,
+            told: Back::default(),
+            origin_back_by: None,
+            orphan: false,
         };
         part.prepared_by = Some(self.patience.prepared_by(part.depth()));
         let origin = part.origin();
@@ -129,7 +153,8 @@ impl Room {
         part: &LocalJob,
         first: u32,
     ) -> Result<(keepers::KeeperProcess, mpsc::UnboundedSender<Order>), String> {
-        let (process, line) = keepers::start(&self.config.keeper_program)?;
+        let stays = self.stay_of(part)?;
+        let (process, line) = keepers::start(&self.config.keeper_program, stays.is_some())?;
         let line = line.set_nonblocking(true).and_then(|()| tokio::net::UnixStream::from_std(line));
         let line = line.map_err(|error| shortage(&error))?;
         let sender = connection::keeper(line, job, self.events.clone());
@@ -142,10 +167,25 @@ impl Room {
             first,
             count: me.ranks,
             total: part.order.nodes.iter().map(|node| node.ranks).sum(),
-            launch: part.order.launch.clone(),
+            launch: at_home(part),
             rails,
+            stays,
         })));
         Ok((process, sender))
+    }
+
+    /// How the keeper of a queued job finds us again.
+    fn stay_of(&self, part: &LocalJob) -> Result<Option<Stay>, String> {
+        let Some(queued) = &part.order.queued else { return Ok(None) };
+        let Some(link) = &self.config.queue else { return Err("this daemon has no queue".to_owned()) };
+        let first = part.index == 0;
+        Ok(Some(Stay {
+            socket: link.keepers_socket.clone(),
+            memo: pulc_base::boot::encode(&(&part.order, part.index)),
+            files: first.then(|| queued.files.clone()),
+            append: queued.append,
+            script: queued.script.clone().filter(|_| first),
+        }))
     }
 
     /// Addresses at which ranks of this node can be reached, one per rail.
@@ -232,12 +272,16 @@ impl Room {
             JobBody::InputEnd => Order::InputEnd,
             JobBody::Credit { bytes } => Order::Credit { bytes },
             JobBody::Gone { ranks } => Order::Gone { ranks },
+            JobBody::Acked { upto } => Order::Acked { upto },
+            JobBody::Freeze { still } => Order::Freeze { still },
+            JobBody::Dismiss => Order::Dismiss,
             _ => return,
         });
     }
 
     pub(super) fn keeper_report(&mut self, job: JobId, report: Report) {
         let Some(part) = self.local.get_mut(&job) else { return };
+        part.remember(&report);
         let origin = part.origin();
         let body = match report {
             Report::Prepared { rails } => return self.own_prepared(job, rails),
@@ -245,7 +289,7 @@ impl Room {
                 JobBody::Failed { text: format!("node {}: {text}", part.order.nodes[part.index as usize].name) }
             }
             Report::Started { pids } => JobBody::Started { pids },
-            Report::Output { rank, stream, more, bytes } => JobBody::Output { rank, stream, more, bytes },
+            Report::Output { at, rank, stream, more, bytes } => JobBody::Output { at, rank, stream, more, bytes },
             Report::InputCredit { bytes } => JobBody::InputCredit { bytes },
             Report::InputClosed => JobBody::InputClosed,
             Report::Exited { ranks } => {
@@ -257,8 +301,19 @@ impl Room {
             Report::Abort { rank, code, text } => JobBody::Abort { rank, code, text },
             Report::Clean => {
                 part.clean = true;
-                return;
+                // The keeper of a queued job stays until it is dismissed; others tell by their end.
+                if part.order.queued.is_none() {
+                    return;
+                }
+                if part.orphan {
+                    part.tell_keeper(Order::Dismiss);
+                }
+                JobBody::Clean
             }
+            Report::Wrote { node, upto } => return self.wrote(job, node, upto),
+            Report::Frozen { still } => JobBody::Frozen { still },
+            Report::Used(used) => JobBody::Used(used),
+            Report::Back(_) => return,
         };
         self.send(origin, job, body);
     }
@@ -294,12 +349,16 @@ impl Room {
         self.send(origin, job, JobBody::Clean);
     }
 
-    pub(super) fn local_node_down(&mut self, node: NodeId) {
+    /// `soft`: its daemon has ended while its kernel answers, so that queued jobs wait for it.
+    pub(super) fn local_node_down(&mut self, node: NodeId, soft: bool) {
         let orphaned: Vec<JobId> =
             self.local.iter().filter(|(_, part)| part.origin() == node).map(|(job, _)| *job).collect();
         for job in orphaned {
+            if self.waits_for_origin(job, soft) {
+                continue;
+            }
             log!(Warn, "psid", "job {job} ends here: its origin, node {node}, is lost");
-            self.stop_local(job, StopKind::AtOnce);
+            self.abandon(job);
         }
     }
 }

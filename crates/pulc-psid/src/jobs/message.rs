@@ -4,6 +4,7 @@
 
 use pulc_base::boot::{Boot, Gone, JobSecret};
 use pulc_base::{JobId, NodeId, Rank};
+use pulc_control::queue::{Files, JobNumber, Used};
 use pulc_control::{JobInfo, LaunchSpec, StopKind, Stream};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -42,7 +43,9 @@ pub enum JobBody {
         bytes: u32,
     },
     InputClosed,
+    /// `at` counts the bytes before it, in a queued job.
     Output {
+        at: u64,
         rank: Rank,
         stream: Stream,
         more: bool,
@@ -79,6 +82,20 @@ pub enum JobBody {
     Killed {
         found: bool,
     },
+    /// All output of a queued job's node before this byte is in its files.
+    Acked {
+        upto: u64,
+    },
+    /// Stand still, or go on.
+    Freeze {
+        still: bool,
+    },
+    Frozen {
+        still: bool,
+    },
+    Used(Used),
+    /// The end of a queued job is on record: its keepers may go.
+    Dismiss,
 }
 
 /// One job's launch order, identical for all nodes.
@@ -88,6 +105,19 @@ pub struct JobOrder {
     pub nodes: Vec<OrderNode>,
     pub launch: LaunchSpec,
     pub user: u32,
+    pub queued: Option<Box<Queued>>,
+}
+
+/// What is different about a job out of the queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Queued {
+    pub number: JobNumber,
+    /// All nodes it was given, with their slots; a script runs on the first and may use the others.
+    pub allocation: Vec<OrderNode>,
+    pub files: Files,
+    /// Keep what is in the files.
+    pub append: bool,
+    pub script: Option<Vec<u8>>,
 }
 
 /// Ranks are dealt in blocks: a node holds `ranks` ranks after those of the nodes before it.

@@ -4,18 +4,24 @@
 
 mod connection;
 pub mod keepers;
+mod link;
 mod local;
+mod losses;
 pub mod message;
 mod origin;
 pub mod patience;
 pub mod placement;
 mod query;
+mod queued;
 #[cfg(test)]
 mod tests;
 
+use crate::keeper::message::{Back, Order};
+use crate::mesh::DownWhy;
 use crate::mesh::{Mesh, MeshEvent};
 use crate::peer_message::PeerMsg;
 use connection::ClientId;
+pub use link::{QueueLink, QueueOrder};
 use local::LocalJob;
 use message::{JobBody, JobMsg};
 use origin::OriginJob;
@@ -43,6 +49,8 @@ pub struct JobsConfig {
     pub keeper_program: CString,
     /// Who answers [`Request::Token`] and [`Request::Down`]; none for an embedded psid.
     pub admin: Option<mpsc::UnboundedSender<Admin>>,
+    /// None for an embedded psid.
+    pub queue: Option<QueueLink>,
 }
 
 /// A request about the daemon itself, passed on to its owner.
@@ -64,12 +72,34 @@ pub enum Event {
     ClientClosed(ClientId, FrameError),
     Keeper(JobId, crate::keeper::message::Report),
     KeeperClosed(JobId),
+    /// A keeper of a queued job has found this daemon.
+    KeeperBack {
+        back: Box<Back>,
+        orders: mpsc::UnboundedSender<Order>,
+        pid: i32,
+    },
+    /// From the queue room, about jobs of which this is the first node.
+    Queue(QueueOrder),
     /// The keeper is reaped and nothing of the job is left on this node.
     Cleared(JobId),
-    Shutdown(oneshot::Sender<()>),
+    /// The daemon ends; with `leaves` it is started again, and queued jobs go on.
+    Shutdown {
+        done: oneshot::Sender<()>,
+        leaves: bool,
+    },
 }
 
 impl Jobs {
+    /// From the queue room.
+    pub async fn queue(&self, order: QueueOrder) {
+        let _ = self.events.send(Event::Queue(order)).await;
+    }
+
+    /// Serves a keeper that has connected.
+    pub fn keeper(&self, stream: UnixStream) {
+        connection::keeper_back(stream, self.events.clone());
+    }
+
     /// Starts the room. Must be called inside a tokio runtime.
     pub fn start(config: JobsConfig, mesh_events: mpsc::Receiver<MeshEvent>) -> std::io::Result<Jobs> {
         // Orphans of a killed keeper come to us.
@@ -87,8 +117,17 @@ impl Jobs {
 
     /// Stops all jobs that this node has a part in, and returns when nothing of them is left here.
     pub async fn shutdown(&self) {
+        self.end(false).await;
+    }
+
+    /// The same for all but queued jobs, which go on without this daemon.
+    pub async fn leave(&self) {
+        self.end(true).await;
+    }
+
+    async fn end(&self, leaves: bool) {
         let (done, finished) = oneshot::channel();
-        if self.events.send(Event::Shutdown(done)).await.is_ok() {
+        if self.events.send(Event::Shutdown { done, leaves }).await.is_ok() {
             let _ = finished.await;
         }
     }
@@ -115,6 +154,8 @@ struct Room {
     /// Messages to this node itself.
     inbox: VecDeque<JobMsg>,
     shutdown: Option<oneshot::Sender<()>>,
+    /// Queued jobs outlive this daemon.
+    leaves: bool,
 }
 
 impl Room {
@@ -134,6 +175,7 @@ impl Room {
             outboxes: HashMap::new(),
             inbox: VecDeque::new(),
             shutdown: None,
+            leaves: false,
         }
     }
 
@@ -150,7 +192,7 @@ impl Room {
             while let Some(message) = self.inbox.pop_front() {
                 self.peer(self.me, message);
             }
-            if self.shutdown.is_some() && self.origin.is_empty() && self.local.is_empty() {
+            if self.shutdown.is_some() && self.nothing_left() {
                 if let Some(done) = self.shutdown.take() {
                     let _ = done.send(());
                 }
@@ -166,28 +208,32 @@ impl Room {
             Event::ClientClosed(id, error) => self.client_closed(id, &error),
             Event::Keeper(job, report) => self.keeper_report(job, report),
             Event::KeeperClosed(job) => self.keeper_closed(job),
+            Event::KeeperBack { back, orders, pid } => self.keeper_back(*back, orders, pid),
+            Event::Queue(order) => self.queue_order(order),
             Event::Cleared(job) => self.cleared(job),
-            Event::Shutdown(done) => {
-                self.shutdown = Some(done);
-                let jobs: Vec<JobId> = self.origin.keys().copied().collect();
+            Event::Shutdown { done, leaves } => {
+                (self.shutdown, self.leaves) = (Some(done), leaves);
+                let jobs: Vec<JobId> = self.origin_ending().collect();
                 for job in jobs {
+                    self.set_cause(job, pulc_sched::Cause::NodeLost);
                     self.end_job(job, StopKind::AtOnce, 143, "psid was taken down");
                     // A client that does not read must not keep the daemon.
                     self.discard_output(job);
                 }
-                let jobs: Vec<JobId> = self.local.keys().copied().collect();
-                jobs.into_iter().for_each(|job| self.stop_local(job, StopKind::AtOnce));
+                let jobs: Vec<JobId> = self.local_ending().collect();
+                jobs.into_iter().for_each(|job| self.abandon(job));
             }
         }
     }
 
     fn mesh_event(&mut self, event: MeshEvent) {
         match event {
-            MeshEvent::Up(_) => {}
+            MeshEvent::Up(info) => self.node_back(info.id),
             MeshEvent::Down(node, why) => {
+                let soft = matches!(why, DownWhy::Closed | DownWhy::Restarted);
                 self.outboxes.remove(&node);
-                self.origin_node_down(node, &format!("{why:?}").to_lowercase());
-                self.local_node_down(node);
+                self.origin_node_down(node, &format!("{why:?}").to_lowercase(), soft);
+                self.local_node_down(node, soft);
                 self.query_node_down(node);
             }
             MeshEvent::Message(from, PeerMsg::Job(message)) => self.peer(from, message),
@@ -201,7 +247,13 @@ impl Room {
             JobBody::Prepared { nodes } => self.child_prepared(from, job, nodes),
             JobBody::Go { boot, secret } => self.go(from, job, *boot, &secret),
             JobBody::Stop(kind) => self.stop_order(from, job, kind),
-            JobBody::Input { .. } | JobBody::InputEnd | JobBody::Credit { .. } | JobBody::Gone { .. } => {
+            JobBody::Input { .. }
+            | JobBody::InputEnd
+            | JobBody::Credit { .. }
+            | JobBody::Gone { .. }
+            | JobBody::Acked { .. }
+            | JobBody::Freeze { .. }
+            | JobBody::Dismiss => {
                 self.order_keeper(from, job, body);
             }
             JobBody::AskJobs => {
@@ -289,7 +341,8 @@ impl Room {
             Request::Ps => self.ask_jobs(id),
             Request::Kill { job, kind } => self.ask_kill(id, job, kind),
             Request::Nodes => self.reply(id, Reply::Nodes(self.config.mesh.nodes())),
-            Request::Token | Request::Down { .. } => {
+            Request::Queue(request) => self.ask_queue(id, *request),
+            Request::Token | Request::Down { .. } | Request::Restart => {
                 let reply = client.sender.clone();
                 match &self.config.admin {
                     Some(admin) if admin.send(Admin { request, reply }).is_ok() => {}
@@ -334,6 +387,7 @@ impl Room {
         self.origin_deadlines(time);
         self.origin_patience(time);
         self.local_deadlines(time);
+        self.queued_deadlines(time);
         self.query_deadlines(time);
     }
 }

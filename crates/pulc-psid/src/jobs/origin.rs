@@ -2,14 +2,16 @@
 //! the client against its credit. What a node reports is believed only about its own ranks.
 
 use super::connection::ClientId;
-use super::message::{JobBody, JobOrder, PreparedNode};
+use super::message::{JobBody, JobOrder, OrderNode, PreparedNode};
 use super::placement::place;
+use super::queued::QueuedJob;
 use super::{Room, own_user};
 use pulc_base::boot::{Boot, BootNode, BootTask, Gone, JobSecret};
 use pulc_base::{JobId, NodeId, PROTOCOL_VERSION, Rank, log};
 use pulc_control::client::INPUT_WINDOW;
-use pulc_control::{Ended, JobInfo, ProcessInfo, Reply, Request, RunSpec, StopKind};
+use pulc_control::{Ended, JobInfo, LaunchSpec, ProcessInfo, Reply, Request, RunSpec, StopKind};
 use pulc_hal::os::signals;
+use pulc_sched::{Cause, Report};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -17,37 +19,41 @@ use tokio::time::Instant;
 pub(super) const CODE_NOT_STARTED: u8 = 127;
 /// As timeout(1).
 const CODE_TIMEOUT: u8 = 124;
-const CODE_STOPPED: u8 = 143;
+pub(super) const CODE_STOPPED: u8 = 143;
 
 pub struct OriginJob {
-    client: Option<ClientId>,
+    pub(super) client: Option<ClientId>,
     pub(super) nodes: Vec<OriginNode>,
     pub(super) ranks: Vec<RankState>,
-    command: String,
-    since: Instant,
-    deadline: Option<Instant>,
-    timeout: Duration,
-    kill_delay: Duration,
+    pub(super) command: String,
+    pub(super) since: Instant,
+    pub(super) deadline: Option<Instant>,
+    pub(super) timeout: Duration,
+    pub(super) kill_delay: Duration,
     /// When all nodes have to have started their ranks.
     pub(super) started_by: Option<Instant>,
     /// When nodes that have not ended their ranks are given up.
     pub(super) given_up_at: Option<Instant>,
-    launched: bool,
-    stopping: bool,
+    pub(super) launched: bool,
+    pub(super) stopping: bool,
     /// Output is thrown away: nobody reads it, or the daemon goes down.
-    discards: bool,
+    pub(super) discards: bool,
     pub(super) result: Option<Ended>,
+    /// Of a job out of the queue.
+    pub(super) queued: Option<Box<QueuedJob>>,
+    /// The queued job in whose slots this one runs.
+    pub(super) parent: Option<JobId>,
 }
 
 pub struct OriginNode {
-    id: NodeId,
+    pub(super) id: NodeId,
     pub(super) name: String,
     pub(super) first: u32,
     pub(super) count: u32,
     pub(super) started: bool,
     pub(super) clean: bool,
     /// Output passed to the client and not yet written by it.
-    outstanding: u32,
+    pub(super) outstanding: u32,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -57,9 +63,38 @@ pub struct RankState {
 }
 
 impl OriginJob {
+    pub(super) fn new(placed: &[OrderNode], launch: &LaunchSpec) -> OriginJob {
+        let mut first = 0;
+        let mut nodes = Vec::new();
+        for node in placed {
+            let (id, name) = (node.id, node.name.clone());
+            nodes.push(OriginNode { id, name, first, count: node.ranks, started: false, clean: false, outstanding: 0 });
+            first += node.ranks;
+        }
+        OriginJob {
+            client: None,
+            nodes,
+            ranks: vec![RankState::default(); first as usize],
+            command: launch.argv.iter().map(|arg| String::from_utf8_lossy(arg)).collect::<Vec<_>>().join(" "),
+            since: Instant::now(),
+            deadline: None,
+            timeout: Duration::ZERO,
+            kill_delay: Duration::from_millis(launch.kill_delay_ms),
+            started_by: None,
+            given_up_at: None,
+            launched: false,
+            stopping: false,
+            discards: false,
+            result: None,
+            queued: None,
+            parent: None,
+        }
+    }
+
     pub fn deadline(&self) -> Option<Instant> {
         let timeout = self.deadline.filter(|_| !self.stopping);
-        timeout.into_iter().chain(self.started_by).chain(self.given_up_at).min()
+        let missing = self.queued.as_ref().and_then(|queued| queued.deadline());
+        timeout.into_iter().chain(self.started_by).chain(self.given_up_at).chain(missing).min()
     }
 
     fn node_of(&self, rank: Rank) -> Option<&OriginNode> {
@@ -98,7 +133,7 @@ impl Room {
             let why = format!("{} ranks asked for, at most {} are possible", spec.ranks, pulc_hal::board::SLOTS_MAX);
             return self.reply(client, Reply::Refused { why });
         }
-        let placed = match place(&self.config.mesh.nodes(), spec.ranks, spec.nodes, &spec.hosts) {
+        let placed = match place(&self.nodes_for(spec.allocation), spec.ranks, spec.nodes, &spec.hosts) {
             Ok(placed) => placed,
             Err(why) => return self.reply(client, Reply::Refused { why }),
         };
@@ -107,36 +142,16 @@ impl Room {
             return self.reply(client, Reply::Refused { why: format!("no random numbers: {error}") });
         }
         let id = JobId(u64::from_le_bytes(bits));
-        let mut first = 0;
-        let mut nodes = Vec::new();
-        for node in &placed {
-            let (id, name) = (node.id, node.name.clone());
-            nodes.push(OriginNode { id, name, first, count: node.ranks, started: false, clean: false, outstanding: 0 });
-            first += node.ranks;
-        }
-        let timeout = Duration::from_millis(spec.timeout_ms.unwrap_or_default());
-        let command = spec.launch.argv.iter().map(|arg| String::from_utf8_lossy(arg)).collect::<Vec<_>>().join(" ");
-        let job = OriginJob {
-            client: Some(client),
-            nodes,
-            ranks: vec![RankState::default(); spec.ranks as usize],
-            command,
-            since: Instant::now(),
-            deadline: spec.timeout_ms.and_then(|_| Instant::now().checked_add(timeout)),
-            timeout,
-            kill_delay: Duration::from_millis(spec.launch.kill_delay_ms),
-            started_by: None,
-            given_up_at: None,
-            launched: false,
-            stopping: false,
-            discards: false,
-            result: None,
-        };
+        let mut job = OriginJob::new(&placed, &spec.launch);
+        job.client = Some(client);
+        job.timeout = Duration::from_millis(spec.timeout_ms.unwrap_or_default());
+        job.deadline = spec.timeout_ms.and_then(|_| Instant::now().checked_add(job.timeout));
+        job.parent = spec.allocation;
         self.origin.insert(id, job);
         if let Some(client) = self.clients.get_mut(&client) {
             client.job = Some(id);
         }
-        let order = JobOrder { nodes: placed, launch: spec.launch, user: own_user() };
+        let order = JobOrder { nodes: placed, launch: spec.launch, user: own_user(), queued: None };
         self.send(self.me, id, JobBody::Prepare(Box::new(order)));
     }
 
@@ -178,6 +193,9 @@ impl Room {
         };
         let node = &mut job.nodes[index];
         let own = node.first..node.first + node.count;
+        if let Some(queued) = &mut job.queued {
+            queued.missing.remove(&index);
+        }
         match body {
             JobBody::Failed { text } => self.end_job(id, StopKind::Gently, CODE_NOT_STARTED, &text),
             JobBody::Started { pids } => {
@@ -189,13 +207,18 @@ impl Room {
                     return;
                 }
                 job.started_by = None;
+                self.tell_queue(id, Report::Started);
+                let Some(job) = self.origin.get(&id) else { return };
                 if let Some(client) = job.client {
                     let nodes = job.nodes.iter().map(|node| node.name.clone()).collect();
                     self.reply(client, Reply::Started { job: id, nodes });
                     self.reply(client, Reply::InputCredit { bytes: INPUT_WINDOW });
                 }
             }
-            JobBody::Output { rank, stream, more, bytes } if own.contains(&rank.0) => {
+            JobBody::Output { at, rank, stream, bytes, .. } if job.queued.is_some() && own.contains(&rank.0) => {
+                self.write_output(id, index as u32, at, stream, bytes);
+            }
+            JobBody::Output { rank, stream, more, bytes, .. } if own.contains(&rank.0) => {
                 match job.client.filter(|_| !job.discards) {
                     Some(client) => {
                         node.outstanding = node.outstanding.saturating_add(bytes.len() as u32);
@@ -223,12 +246,17 @@ impl Room {
                 node.clean = true;
                 self.finish_if_clean(id);
             }
+            JobBody::Frozen { still } => self.frozen(id, index, still),
+            JobBody::Used(used) => self.used(id, index, used),
             other => log!(Warn, "psid", "node {from} sent what it may not about job {id}: {other:?}"),
         }
     }
 
     pub(super) fn ranks_ended(&mut self, id: JobId, index: usize, ranks: Vec<(Rank, Gone)>) {
         let Some(job) = self.origin.get_mut(&id) else { return };
+        // What was reported before a daemon was restarted is reported again.
+        let ranks: Vec<(Rank, Gone)> =
+            ranks.into_iter().filter(|(rank, _)| job.ranks[rank.0 as usize].ended.is_none()).collect();
         for (rank, how) in &ranks {
             job.ranks[rank.0 as usize].ended = Some(*how);
         }
@@ -281,6 +309,9 @@ impl Room {
         if !self.origin.get(&id).is_some_and(|job| job.nodes.iter().all(|node| node.clean)) {
             return;
         }
+        if self.finish_queued(id) {
+            return;
+        }
         let Some(job) = self.origin.remove(&id) else { return };
         let ended = job.result.unwrap_or(Ended { code: 0, text: None });
         if let Some(client) = job.client {
@@ -314,59 +345,11 @@ impl Room {
     pub(super) fn kill(&mut self, id: JobId, kind: StopKind, asked_at: NodeId) -> bool {
         let found = self.origin.contains_key(&id);
         let name = self.config.mesh.nodes().into_iter().find(|node| node.id == asked_at).map(|node| node.name);
+        self.set_cause(id, Cause::Killed);
         let text =
             format!("job {id} was stopped by `pulc kill` on node {}", name.unwrap_or_else(|| asked_at.to_string()));
         self.end_job(id, kind, CODE_STOPPED, &text);
         found
-    }
-
-    /// Nobody reads its output any more: the job ends, and what it still prints is thrown away.
-    pub(super) fn origin_client_gone(&mut self, id: JobId) {
-        if let Some(job) = self.origin.get_mut(&id) {
-            job.client = None;
-        }
-        self.discard_output(id);
-        self.end_job(id, StopKind::Gently, CODE_STOPPED, "the client is gone");
-    }
-
-    /// From now on nothing waits for the client to read.
-    pub(super) fn discard_output(&mut self, id: JobId) {
-        let Some(job) = self.origin.get_mut(&id) else { return };
-        job.discards = true;
-        let owed: Vec<(NodeId, u32)> =
-            job.nodes.iter_mut().map(|node| (node.id, std::mem::take(&mut node.outstanding))).collect();
-        for (node, bytes) in owed {
-            self.send(node, id, JobBody::Credit { bytes });
-        }
-    }
-
-    pub(super) fn origin_node_down(&mut self, node: NodeId, why: &str) {
-        let affected: Vec<(JobId, usize)> = self
-            .origin
-            .iter()
-            .filter_map(|(id, job)| {
-                let index = job.nodes.iter().position(|part| part.id == node && !part.clean)?;
-                Some((*id, index))
-            })
-            .collect();
-        for (id, index) in affected {
-            let Some(job) = self.origin.get_mut(&id) else { continue };
-            let part = &mut job.nodes[index];
-            part.clean = true;
-            let range = part.first..part.first + part.count;
-            let ranks = if part.count == 1 {
-                format!("rank {}", part.first)
-            } else {
-                format!("ranks {} to {}", part.first, part.first + part.count - 1)
-            };
-            let text = format!("node {} was lost ({why}) with {ranks}", part.name);
-            let lost =
-                range.filter(|rank| job.ranks[*rank as usize].ended.is_none()).map(|rank| (Rank(rank), Gone::Lost));
-            let lost = lost.collect();
-            self.end_job(id, StopKind::Gently, 1, &text);
-            self.ranks_ended(id, index, lost);
-            self.finish_if_clean(id);
-        }
     }
 
     pub(super) fn origin_deadlines(&mut self, time: Instant) {

@@ -27,7 +27,7 @@ static END_TIMEOUT_MS: Param = Param {
     text: "time that a keeper may take to end its ranks, beyond the kill delay; its node may take twice as long",
 };
 
-pub static PARAMS: &[&Param] = &[&LAUNCH_TIMEOUT_MS, &END_TIMEOUT_MS];
+pub static PARAMS: &[&Param] = &[&LAUNCH_TIMEOUT_MS, &END_TIMEOUT_MS, &crate::keeper::staying::KEEPER_ALONE_S];
 
 /// Deeper nodes of a launch tree give up earlier, so that the one next to the silent one names it.
 const DEPTHS: u32 = 8;
@@ -80,7 +80,7 @@ impl Room {
             if part.prepared_by.is_some_and(|at| at <= time) {
                 part.prepared_by = None;
                 self.not_prepared(job);
-            } else {
+            } else if part.ended_by.is_some_and(|at| at <= time) {
                 part.ended_by = None;
                 // With all ranks ended it may be waiting for a reader of its output, which is no fault.
                 if !part.unreported.is_empty() {

@@ -12,7 +12,7 @@ pub fn place(nodes: &[NodeInfo], ranks: u32, wanted: Option<u32>, hosts: &[Host]
     if ranks == 0 {
         return Err("a job needs at least one rank; use -n 1 or more".to_owned());
     }
-    let up: Vec<&NodeInfo> = nodes.iter().filter(|node| node.state == NodeState::Up || node.me).collect();
+    let up: Vec<&NodeInfo> = nodes.iter().filter(|node| node.state == NodeState::Up).collect();
     if !hosts.is_empty() {
         return by_name(&up, ranks, hosts);
     }

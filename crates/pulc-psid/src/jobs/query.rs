@@ -33,7 +33,7 @@ impl Query {
 impl Room {
     fn others(&self) -> BTreeSet<NodeId> {
         let nodes = self.config.mesh.nodes();
-        let able = |state| matches!(state, NodeState::Up | NodeState::Torpid);
+        let able = |state| matches!(state, NodeState::Up | NodeState::Draining | NodeState::Torpid);
         nodes.into_iter().filter(|node| !node.me && able(node.state)).map(|node| node.id).collect()
     }
 

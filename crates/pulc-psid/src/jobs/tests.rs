@@ -8,7 +8,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 fn room() -> Jobs {
     let (events, incoming) = mpsc::channel(16);
     let mesh = Mesh::start(MeshConfig::alone("here", NodeId([7; 16])), events).unwrap();
-    Jobs::start(JobsConfig { mesh, keeper_program: c"/no/such/keeper".to_owned(), admin: None }, incoming).unwrap()
+    Jobs::start(JobsConfig { mesh, keeper_program: c"/no/such/keeper".to_owned(), admin: None, queue: None }, incoming)
+        .unwrap()
 }
 
 async fn client(jobs: &Jobs) -> UnixStream {
@@ -48,7 +49,14 @@ fn run(argv: &[&str]) -> Request {
         pin: false,
         kill_delay_ms: 0,
     };
-    Request::Run(Box::new(RunSpec { ranks: 1, nodes: None, hosts: Vec::new(), timeout_ms: None, launch }))
+    Request::Run(Box::new(RunSpec {
+        ranks: 1,
+        nodes: None,
+        hosts: Vec::new(),
+        timeout_ms: None,
+        allocation: None,
+        launch,
+    }))
 }
 
 fn on_a_runtime(test: impl Future<Output = ()>) {

@@ -7,6 +7,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
+/// Milliseconds that a group may take to stand still: a process in an uninterruptible call holds it up.
+const FREEZE_ROUNDS: u32 = 200;
+
 pub struct Cgroup {
     path: PathBuf,
     directory: OwnedFd,
@@ -30,6 +33,28 @@ impl Cgroup {
     /// Kills whatever is in it, at once and together.
     pub fn kill(&self) {
         let _ = std::fs::write(self.path.join("cgroup.kill"), "1");
+    }
+
+    /// Makes everything in it stand still, or go on; returns whether it does.
+    pub fn freeze(&self, still: bool) -> bool {
+        if std::fs::write(self.path.join("cgroup.freeze"), if still { "1" } else { "0" }).is_err() {
+            return false;
+        }
+        let state = if still { "frozen 1" } else { "frozen 0" };
+        for _ in 0..FREEZE_ROUNDS {
+            let events = std::fs::read_to_string(self.path.join("cgroup.events")).unwrap_or_default();
+            if events.lines().any(|line| line == state) {
+                return true;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        false
+    }
+
+    /// The most memory it has had, where the kernel counts it.
+    pub fn memory_peak_kib(&self) -> Option<u64> {
+        let text = std::fs::read_to_string(self.path.join("memory.peak")).ok()?;
+        text.trim().parse::<u64>().ok().map(|bytes| bytes >> 10)
     }
 
     /// Removes it once it is empty; processes that have been killed need a moment to leave it.

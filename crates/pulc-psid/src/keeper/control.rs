@@ -1,11 +1,15 @@
 //! The keeper's end of its line to psid: non-blocking, framed. Never blocks the keeper: what does not fit into the socket
-//! waits here, bounded because output only flows against credit.
+//! waits here, bounded because output only flows against credit. The keeper of a queued job opens a new line when psid has
+//! died, and says again there what it has reported.
 
-use super::message::{Order, Report};
+use super::message::{Back, Order, Report, Stay};
+use super::outlet::Outlet;
+use pulc_base::JobId;
 use pulc_control::frame::{self, Deframer, FrameError};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixStream};
 
 pub struct Control {
     stream: UnixStream,
@@ -13,12 +17,52 @@ pub struct Control {
     outgoing: Vec<u8>,
     sent: usize,
     closed: bool,
+    pub outlet: Outlet,
+    told: Back,
 }
 
 impl Control {
     pub fn new(stream: UnixStream) -> io::Result<Control> {
         stream.set_nonblocking(true)?;
-        Ok(Control { stream, incoming: Deframer::default(), outgoing: Vec::new(), sent: 0, closed: false })
+        Ok(Control {
+            stream,
+            incoming: Deframer::default(),
+            outgoing: Vec::new(),
+            sent: 0,
+            closed: false,
+            outlet: Outlet::default(),
+            told: Back::default(),
+        })
+    }
+
+    /// A new line to the psid that listens there; the first word on it is all that was reported.
+    ///
+    /// # Errors
+    /// As long as nobody listens, or somebody who is not this user.
+    pub fn open_again(&mut self, job: JobId, stay: &Stay) -> io::Result<()> {
+        let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(&stay.socket)?)?;
+        let owner = rustix::net::sockopt::socket_peercred(&stream)?.uid;
+        if owner != rustix::process::geteuid() {
+            return Err(io::Error::other("another user listens at the keepers' socket"));
+        }
+        stream.set_nonblocking(true)?;
+        (self.stream, self.incoming, self.closed) = (stream, Deframer::default(), false);
+        self.outgoing.clear();
+        self.sent = 0;
+        self.told.job = job.0;
+        self.told.memo.clone_from(&stay.memo);
+        self.send(&Report::Back(Box::new(self.told.clone())));
+        self.send_again();
+        Ok(())
+    }
+
+    /// Sends again what the first node has not written.
+    pub fn send_again(&mut self) {
+        let frames: Vec<Report> = match &self.outlet {
+            Outlet::Kept(kept) => kept.frames().collect(),
+            _ => Vec::new(),
+        };
+        frames.iter().for_each(|frame| self.send(frame));
     }
 
     /// Orders that have come; an error when psid is gone or talks nonsense.
@@ -47,6 +91,34 @@ impl Control {
 
     /// Queues a report; [`Control::flush`] sends.
     pub fn report(&mut self, report: &Report) {
+        match report {
+            Report::Output { rank, stream, more, bytes, .. } => {
+                if let Some(report) = self.outlet.pass(*rank, *stream, *more, bytes) {
+                    self.send(&report);
+                }
+            }
+            other => {
+                self.remember(other);
+                self.send(other);
+            }
+        }
+    }
+
+    /// For a psid that was started again.
+    fn remember(&mut self, report: &Report) {
+        match report {
+            Report::Started { pids } => self.told.pids.clone_from(pids),
+            Report::Exited { ranks } => self.told.ended.extend_from_slice(ranks),
+            Report::Failed { text } if self.told.failed.is_none() => self.told.failed = Some(text.clone()),
+            Report::Abort { rank, code, text } => self.told.abort = Some((*rank, *code, text.clone())),
+            Report::Frozen { still } => self.told.still = *still,
+            Report::Used(used) => self.told.used = *used,
+            Report::Clean => self.told.clean = true,
+            _ => {}
+        }
+    }
+
+    fn send(&mut self, report: &Report) {
         if self.closed {
             return;
         }

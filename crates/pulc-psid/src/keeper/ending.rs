@@ -16,6 +16,9 @@ use std::collections::HashMap;
 /// Repeats SIGKILL to what did not die at once (it may have forked meanwhile).
 const KILL_AGAIN: Nanos = Nanos::from_ms(20);
 
+/// Looks for processes that were forked while the others were being stopped.
+const FREEZE_ROUNDS: u32 = 20;
+
 #[derive(Default)]
 pub struct Processes {
     ranks: Vec<Process>,
@@ -26,6 +29,8 @@ pub struct Processes {
     cgroup: Option<Cgroup>,
     pinning: Option<Pinning>,
     pub kill_delay: Nanos,
+    /// The ranks were made to stand still.
+    still: bool,
 }
 
 struct Process {
@@ -72,7 +77,36 @@ impl Processes {
         ended
     }
 
+    /// Makes everything of the job here stand still, or go on.
+    pub fn freeze(&mut self, still: bool) {
+        self.still = still;
+        if self.cgroup.as_ref().is_some_and(|cgroup| cgroup.freeze(still)) {
+            return;
+        }
+        let signal = if still { Signal::STOP } else { Signal::CONT };
+        // What is not yet stopped may fork meanwhile.
+        let mut before = 0;
+        for _ in 0..FREEZE_ROUNDS {
+            let all = proctree::descendants().unwrap_or_else(|error| {
+                log!(Error, "keeper", "the job's processes cannot be looked for: {error}");
+                Vec::new()
+            });
+            all.iter().for_each(|process| process.signal(signal));
+            if all.len() == before {
+                return;
+            }
+            before = all.len();
+        }
+    }
+
+    pub fn memory_peak_kib(&self) -> u64 {
+        self.cgroup.as_ref().and_then(Cgroup::memory_peak_kib).unwrap_or(0)
+    }
+
     pub fn stop(&mut self, kind: StopKind) {
+        if self.still && kind == StopKind::Gently {
+            self.freeze(false);
+        }
         match kind {
             StopKind::Gently if self.killing => {}
             StopKind::Gently => {

@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 const ALONE_FOR: Duration = Duration::from_secs(20);
 /// How long to go on killing what a dead keeper has left.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a psid that is being killed may look alive.
+const DYING_FOR: Duration = Duration::from_millis(200);
 /// Pause between two rounds of killing.
 const ROUND: Duration = Duration::from_millis(5);
 
@@ -54,7 +56,7 @@ impl Guarded {
 ///
 /// # Errors
 /// With the line, when there is no process or descriptor to be had.
-pub fn split(line: OwnedFd) -> Result<Part, (io::Error, OwnedFd)> {
+pub fn split(line: OwnedFd, stays: bool) -> Result<Part, (io::Error, OwnedFd)> {
     let psid = getppid();
     let me = rustix::process::getpid();
     let ready = rustix::process::set_child_subreaper(Some(me))
@@ -77,7 +79,7 @@ pub fn split(line: OwnedFd) -> Result<Part, (io::Error, OwnedFd)> {
         Ok(((word, will), Forked::Parent(keeper))) => {
             drop((line, will));
             let _ = rustix::thread::set_name(c"pulc-guardian");
-            let ended = guard(&keeper, psid).unwrap_or_else(|error| {
+            let ended = guard(&keeper, psid, stays).unwrap_or_else(|error| {
                 log!(Error, "guardian", "{error}; the job ends");
                 let _ = pidfd_send_signal(&keeper.pidfd, Signal::KILL);
                 None
@@ -91,7 +93,7 @@ pub fn split(line: OwnedFd) -> Result<Part, (io::Error, OwnedFd)> {
 }
 
 /// Watches the keeper until it has ended, and tells how.
-fn guard(keeper: &Child, psid: Option<Pid>) -> io::Result<Option<WaitStatus>> {
+fn guard(keeper: &Child, psid: Option<Pid>, stays: bool) -> io::Result<Option<WaitStatus>> {
     let signals = SignalFd::new(&[SIGCHLD, SIGTERM, SIGINT, SIGHUP], true)?;
     let mut alone_since = None;
     loop {
@@ -101,7 +103,8 @@ fn guard(keeper: &Child, psid: Option<Pid>) -> io::Result<Option<WaitStatus>> {
             }
         }
         // psid's death comes as SIGTERM, or came before we could be told.
-        if alone_since.is_none() && getppid() != psid {
+        // The keeper of a queued job knows by itself how long it goes on alone.
+        if !stays && alone_since.is_none() && getppid() != psid {
             alone_since = Some(Instant::now());
         }
         if alone_since.is_some_and(|since| since.elapsed() > ALONE_FOR) {
@@ -116,7 +119,14 @@ fn guard(keeper: &Child, psid: Option<Pid>) -> io::Result<Option<WaitStatus>> {
         }
         while let Ok(signal) = signals.read() {
             // Somebody wants the job to end. (After psid's death the keeper knows by itself.)
-            if signal != signals::SIGCHLD && getppid() == psid {
+            if signal == signals::SIGCHLD || getppid() != psid {
+                continue;
+            }
+            // While a psid of several threads dies, its last thread is still our parent.
+            if stays {
+                std::thread::sleep(DYING_FOR);
+            }
+            if getppid() == psid {
                 pidfd_send_signal(&keeper.pidfd, Signal::TERM)?;
             }
         }

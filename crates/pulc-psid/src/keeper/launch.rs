@@ -6,6 +6,7 @@ use super::cgroup::Cgroup;
 use super::guardian::Guarded;
 use super::lookup::find_program;
 use super::message::Prepare;
+use super::outlet::Outlet;
 use super::pinning::Pinning;
 use super::remains::Remains;
 use crate::error::shortage;
@@ -23,7 +24,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::CString;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 
 /// Names that the keeper gives to its ranks and never takes over from the caller's environment.
 const OWN_NAMES: [&str; 8] =
@@ -41,6 +43,9 @@ pub struct Prepared {
     seats: Vec<Seat>,
     pinning: Option<Pinning>,
     null: OwnedFd,
+    /// Of a queued job: its script, and what its first rank reads.
+    script: Option<OwnedFd>,
+    input: Option<OwnedFd>,
 }
 
 /// A started rank and our ends of its pipes.
@@ -57,9 +62,11 @@ pub fn cgroup_name(job: pulc_base::JobId, node: pulc_base::NodeId) -> String {
 }
 
 /// First phase.
-pub fn prepare(order: Prepare, guarded: &Guarded) -> Result<Prepared, String> {
+pub fn prepare(mut order: Prepare, guarded: &Guarded) -> Result<Prepared, String> {
     guarded.leave_word(&Remains::of(order.job, order.node, None)).map_err(untold)?;
     raise_descriptor_limit();
+    let script = open_script(&mut order)?;
+    let input = open_input(&order)?;
     let program = find_program(&order.launch)?;
     let mut random = vec![0u8; 16 * (order.count as usize + 1)];
     fill_random(&mut random)?;
@@ -88,7 +95,38 @@ pub fn prepare(order: Prepare, guarded: &Guarded) -> Result<Prepared, String> {
     let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
         .map_err(|error| format!("cannot open /dev/null: {error}"))?;
     let cgroup = Cgroup::make(&cgroup_name(order.job, order.node));
-    Ok(Prepared { order, addresses, cgroup, program, name, listener, board, seats, pinning, null })
+    Ok(Prepared { order, addresses, cgroup, program, name, listener, board, seats, pinning, null, script, input })
+}
+
+/// A script travels as text: it is handed to its interpreter as an open file, so it needs no place in a file system, and later
+/// changes of the file that was submitted don't matter.
+fn open_script(order: &mut Prepare) -> Result<Option<OwnedFd>, String> {
+    let Some(text) = order.stays.as_ref().and_then(|stay| stay.script.as_ref()) else { return Ok(None) };
+    let fd = memfd::create_constant("pulc-script", text).map_err(|error| format!("cannot keep the script: {error}"))?;
+    let arguments = order.launch.argv.iter().skip(1).cloned();
+    order.launch.argv = interpreter(text).into_iter().chain([SCRIPT.to_vec()]).chain(arguments).collect();
+    Ok(Some(fd))
+}
+
+/// Where a rank finds its script: the first descriptor behind the standard streams.
+const SCRIPT: &[u8] = b"/proc/self/fd/3";
+
+/// As the kernel reads the first line: a path and at most one argument.
+fn interpreter(text: &[u8]) -> Vec<Vec<u8>> {
+    let line = text.strip_prefix(b"#!").and_then(|rest| rest.split(|byte| *byte == b'\n').next()).unwrap_or_default();
+    let line = line.trim_ascii();
+    if line.is_empty() {
+        return vec![b"/bin/sh".to_vec()];
+    }
+    let end = line.iter().position(|byte| byte.is_ascii_whitespace()).unwrap_or(line.len());
+    let (path, argument) = (line[..end].to_vec(), line[end..].trim_ascii().to_vec());
+    if argument.is_empty() { vec![path] } else { vec![path, argument] }
+}
+
+fn open_input(order: &Prepare) -> Result<Option<OwnedFd>, String> {
+    let Some(files) = order.stays.as_ref().and_then(|stay| stay.files.as_ref()) else { return Ok(None) };
+    let directory = std::path::Path::new(std::ffi::OsStr::from_bytes(&order.launch.cwd));
+    Ok(Outlet::open_input(files, directory)?.map(OwnedFd::from))
 }
 
 /// What the job's environment asks for.
@@ -138,7 +176,9 @@ pub fn go(
     guarded: &Guarded,
     started: &mut dyn FnMut(Started),
 ) -> (Result<BrokerParts, String>, Option<Cgroup>, Option<Pinning>) {
-    let Prepared { order, cgroup, program, name, listener, board, seats, pinning, null, .. } = prepared;
+    let Prepared { order, cgroup, program, name, listener, board, seats, pinning, null, script, input: file, .. } =
+        prepared;
+    let queued = order.stays.is_some();
     let bytes = boot::encode(wire_up);
     let boot = match memfd::create_constant("pulc-boot", &bytes) {
         Ok(fd) => (fd, bytes.len() as u32),
@@ -153,6 +193,7 @@ pub fn go(
     let cwd = CString::new(order.launch.cwd.clone()).unwrap_or_default();
     let limits = limits_to_set(&order.launch);
     let cores = pinning.as_ref().map(Pinning::spread).unwrap_or_default();
+    let extra: Vec<BorrowedFd<'_>> = script.iter().map(AsFd::as_fd).collect();
     let mut starter = Starter::default();
     for local in start_order(&cores, seats.len()) {
         let seat = &seats[local];
@@ -161,13 +202,14 @@ pub fn go(
             let (out_reader, out) = pipe_with(PipeFlags::CLOEXEC).map_err(no_pipe)?;
             let (err_reader, err) = pipe_with(PipeFlags::CLOEXEC).map_err(no_pipe)?;
             let input = match seat.rank {
-                Rank(0) => Some(pipe_with(PipeFlags::CLOEXEC).map_err(no_pipe)?),
+                Rank(0) if !queued => Some(pipe_with(PipeFlags::CLOEXEC).map_err(no_pipe)?),
                 _ => None,
             };
             for fd in [&out_reader, &err_reader].into_iter().chain(input.as_ref().map(|(_, writer)| writer)) {
                 rustix::io::ioctl_fionbio(fd, true).map_err(|error| error.to_string())?;
             }
-            let stdin = input.as_ref().map_or(null.as_fd(), |(reader, _)| reader.as_fd());
+            let other = file.as_ref().filter(|_| seat.rank == Rank(0)).unwrap_or(&null).as_fd();
+            let stdin = input.as_ref().map_or(other, |(reader, _)| reader.as_fd());
             let start = Start {
                 program: &program,
                 argv: &argv,
@@ -179,7 +221,7 @@ pub fn go(
                 group: Group::NewGroup,
                 parent_death_signal: Some(signals::SIGKILL),
                 stdio: [Some(stdin), Some(out.as_fd()), Some(err.as_fd())],
-                extra_fds: &[],
+                extra_fds: &extra,
                 cgroup: cgroup.as_ref().map(AsFd::as_fd),
             };
             let child = starter.start(&start).map_err(not_started)?;
@@ -309,6 +351,16 @@ fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_script_is_given_to_the_interpreter_of_its_first_line() {
+        let words = |text: &str| -> Vec<String> {
+            interpreter(text.as_bytes()).into_iter().map(|word| String::from_utf8(word).unwrap()).collect()
+        };
+        assert_eq!(words("#!/bin/bash\necho"), ["/bin/bash"]);
+        assert_eq!(words("#! /usr/bin/env  python3 -u\n"), ["/usr/bin/env", "python3 -u"]);
+        assert_eq!(words("echo no first line"), ["/bin/sh"]);
+    }
 
     #[test]
     fn ranks_are_started_core_by_core_in_turn() {

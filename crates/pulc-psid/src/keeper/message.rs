@@ -1,8 +1,10 @@
-//! What psid and a keeper say to each other over the socket pair made when the keeper is started; framed like the client
-//! protocol. Both sides trust each other (same user, same binary), yet decode with the same care.
+//! What psid and a keeper say to each other over the socket pair made when the keeper is started, or over the line that the keeper of a
+//! queued job has opened to a psid that was started again; framed like the client protocol. Both sides trust each other (same user,
+//! same binary), yet decode with the same care. Variants are only ever appended: psid may be newer than its keepers.
 
 use pulc_base::boot::{Boot, Gone, JobSecret};
 use pulc_base::{JobId, NodeId, Rank};
+use pulc_control::queue::{Files, Used};
 use pulc_control::{LaunchSpec, StopKind, Stream};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -29,6 +31,25 @@ pub enum Order {
     Gone {
         ranks: Vec<(Rank, Gone)>,
     },
+    /// Output of another node's ranks, for the files of a queued job.
+    Write {
+        node: u32,
+        at: u64,
+        stream: Stream,
+        bytes: Vec<u8>,
+    },
+    /// The first node has written all output before this byte.
+    Acked {
+        upto: u64,
+    },
+    /// The first node may not have got what was sent: send again what it has not written.
+    Resend,
+    /// Stand still, or go on.
+    Freeze {
+        still: bool,
+    },
+    /// The end of the job is on record: the keeper of a queued job may go.
+    Dismiss,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +64,23 @@ pub struct Prepare {
     pub launch: LaunchSpec,
     /// Where to bind the ranks' sockets, one per address; empty in a job on one node.
     pub rails: Vec<IpAddr>,
+    /// Of a queued job: its keepers outlive psid.
+    pub stays: Option<Stay>,
+}
+
+/// How a keeper goes on without psid.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stay {
+    /// Abstract address at which a psid that was started again is found.
+    pub socket: String,
+    /// What that one has to be told about the job; the keeper does not look inside.
+    pub memo: Vec<u8>,
+    /// On the job's first node: where output goes.
+    pub files: Option<Files>,
+    /// Keep what is in the files: this is not the first attempt.
+    pub append: bool,
+    /// The text of the job's script, which is started with the arguments behind the first.
+    pub script: Option<Vec<u8>>,
 }
 
 /// From the keeper to psid.
@@ -59,7 +97,9 @@ pub enum Report {
     Started {
         pids: Vec<u32>,
     },
+    /// `at` counts the bytes before it, in a queued job.
     Output {
+        at: u64,
         rank: Rank,
         stream: Stream,
         more: bool,
@@ -79,4 +119,30 @@ pub enum Report {
     },
     /// Nothing of the job is left on this node and all output has been sent. The last report.
     Clean,
+    /// All output of that node before this byte is in the job's files.
+    Wrote {
+        node: u32,
+        upto: u64,
+    },
+    Frozen {
+        still: bool,
+    },
+    /// What the processes have used; comes before [`Report::Clean`].
+    Used(Used),
+    /// The first word on a line that a keeper has opened.
+    Back(Box<Back>),
+}
+
+/// All that a keeper has reported so far, for a psid that was started again.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Back {
+    pub job: u64,
+    pub memo: Vec<u8>,
+    pub pids: Vec<u32>,
+    pub ended: Vec<(Rank, Gone)>,
+    pub failed: Option<String>,
+    pub abort: Option<(Rank, u8, String)>,
+    pub still: bool,
+    pub clean: bool,
+    pub used: Used,
 }

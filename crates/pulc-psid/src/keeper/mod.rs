@@ -2,7 +2,7 @@
 //! and broker of their channels. Started by psid from the same binary (`pulc keeper`) with its line to psid as descriptor 3;
 //! that process splits into the keeper and its guardian, who clears up when the keeper is killed.
 //! One thread, one epoll loop, no async runtime. It has no policy: it does what psid says, and when psid is gone it ends the
-//! job. It never waits for a rank and never outlives the job.
+//! job, or goes on and looks for it if the job was queued. It never waits for a rank and never outlives the job.
 
 mod broker;
 pub mod cgroup;
@@ -14,10 +14,12 @@ mod input;
 pub mod launch;
 mod lookup;
 pub mod message;
+mod outlet;
 pub mod output;
 mod pair_keys;
 mod pinning;
 pub mod remains;
+pub(crate) mod staying;
 mod streams;
 
 pub(crate) use fuzz::datagrams as fuzz_datagrams;
@@ -29,12 +31,12 @@ use ending::Processes;
 use guardian::{Guarded, Part};
 use input::Input;
 use launch::Prepared;
-use message::{Order, Report};
+use message::{Order, Report, Stay};
 use output::Output;
 use pair_keys::PairKeys;
 use pulc_base::boot::Gone;
 use pulc_base::clock::{Nanos, now};
-use pulc_base::{Rank, log};
+use pulc_base::{JobId, Rank, log};
 use pulc_control::StopKind;
 use pulc_hal::os::signals::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SignalFd};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -56,9 +58,10 @@ const RETRY: Nanos = Nanos::from_ms(2);
 /// Time between two rounds of killing what is left of a job.
 const SWEEP: Nanos = Nanos::from_ms(5);
 
-/// The whole life of a keeper and of its guardian. `line` is the keeper's connection to psid.
-pub fn main(line: OwnedFd) -> ExitCode {
-    let (error, line) = match guardian::split(line) {
+/// The whole life of a keeper and of its guardian. `line` is the keeper's connection to psid, which the keeper of a queued job
+/// (`stays`) outlives.
+pub fn main(line: OwnedFd, stays: bool) -> ExitCode {
+    let (error, line) = match guardian::split(line, stays) {
         Ok(Part::Guardian(code)) => return code,
         Ok(Part::Keeper(guarded, line)) => {
             let spare = line.try_clone();
@@ -93,6 +96,10 @@ struct Keeper {
     done: bool,
     control_writes: bool,
     input_writes: bool,
+    job: JobId,
+    stay: Option<Stay>,
+    alone_since: Option<Nanos>,
+    dismissed: bool,
 }
 
 impl Keeper {
@@ -118,6 +125,10 @@ impl Keeper {
             done: false,
             control_writes: false,
             input_writes: false,
+            job: JobId(0),
+            stay: None,
+            alone_since: None,
+            dismissed: false,
         })
     }
 
@@ -126,7 +137,7 @@ impl Keeper {
         loop {
             let timer = self.timers();
             self.control.flush();
-            if self.done && (self.psid_gone || !self.control.has_unsent()) {
+            if self.done && self.may_leave() {
                 return Ok(());
             }
             self.update_polling()?;
@@ -182,6 +193,10 @@ impl Keeper {
         if let Some(when) = self.output.tick(asks, &mut |report| control.report(report)) {
             at(when);
         }
+        self.account_files();
+        if let Some(when) = self.find_psid() {
+            at(when);
+        }
         self.resume_outputs();
         if self.started && self.processes.all_ended() && !self.done {
             if self.wind_up() {
@@ -199,12 +214,15 @@ impl Keeper {
             return false;
         }
         let control = &mut self.control;
-        if !self.psid_gone && !self.output.finish(&mut |report| control.report(report)) {
+        if (!self.psid_gone || self.stay.is_some()) && !self.output.finish(&mut |report| control.report(report)) {
+            self.account_files();
             return false;
         }
         if let Some(refused) = self.broker.as_ref().map(Broker::refused).filter(|refused| *refused > 0) {
             log!(Info, "keeper", "{refused} messages on the attach socket were refused");
         }
+        self.account_files();
+        self.report_used();
         self.processes.remove_cgroup();
         self.control.report(&Report::Clean);
         true
@@ -214,11 +232,14 @@ impl Keeper {
         match self.control.receive() {
             Ok(orders) => orders.into_iter().for_each(|order| self.obey(order)),
             Err(error) => {
-                if !self.psid_gone && !self.done {
-                    log!(Info, "keeper", "psid is gone ({error}); the job ends");
-                }
                 self.psid_gone = true;
                 let _ = epoll::delete(&self.epoll, &self.control);
+                if self.goes_on_alone() {
+                    return;
+                }
+                if !self.done {
+                    log!(Info, "keeper", "psid is gone ({error}); the job ends");
+                }
                 self.stop(StopKind::AtOnce);
             }
         }
@@ -226,16 +247,7 @@ impl Keeper {
 
     fn obey(&mut self, order: Order) {
         match order {
-            Order::Prepare(prepare) if self.prepared.is_none() && !self.started => {
-                self.output = Output::new(prepare.total == 1);
-                match launch::prepare(*prepare, &self.guarded) {
-                    Ok(prepared) => {
-                        self.control.report(&Report::Prepared { rails: prepared.addresses.clone() });
-                        self.prepared = Some(Box::new(prepared));
-                    }
-                    Err(text) => self.fail(text),
-                }
-            }
+            Order::Prepare(prepare) if self.prepared.is_none() && !self.started => self.prepare(*prepare),
             Order::Go { boot, secret } => {
                 if let Some(prepared) = self.prepared.take() {
                     self.go(*prepared, &boot, PairKeys::new(&secret, &boot));
@@ -258,6 +270,7 @@ impl Keeper {
                 self.broker_events(events);
             }
             Order::Prepare(_) => log!(Error, "keeper", "a second launch order was ignored"),
+            other => self.obey_queue(other),
         }
     }
 

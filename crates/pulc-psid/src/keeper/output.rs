@@ -168,7 +168,7 @@ impl Output {
             return;
         }
         self.credit -= bytes.len() as i64;
-        report(&Report::Output { rank: source.rank, stream: source.stream, more, bytes });
+        report(&Report::Output { at: 0, rank: source.rank, stream: source.stream, more, bytes });
     }
 
     /// Shows prompts and takes the floor from ranks that went silent in mid-line. `asks` may prompt (has the standard input).

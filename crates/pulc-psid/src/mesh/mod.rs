@@ -161,6 +161,11 @@ impl Mesh {
         self.inner.shared.nodes()
     }
 
+    /// Says which nodes get nothing new; they are shown as draining.
+    pub fn set_drained(&self, nodes: &std::collections::BTreeSet<NodeId>) {
+        self.inner.shared.set_drained(nodes);
+    }
+
     /// Sends what is queued (for a bounded time), says good-bye to all peers and closes every connection.
     pub async fn stop(&self) {
         if let Some((hub, task)) = &self.inner.hub {

@@ -5,7 +5,7 @@ use super::connection::Outbox;
 use super::{NodeInfo, NodeState};
 use crate::membership::{ConnId, Member};
 use pulc_base::NodeId;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(crate) struct Shared {
@@ -18,12 +18,23 @@ struct Inner {
     others: Vec<NodeInfo>,
     members: Vec<Member>,
     outboxes: HashMap<NodeId, (ConnId, Outbox)>,
+    /// Nodes that get nothing new.
+    drained: BTreeSet<NodeId>,
 }
 
 impl Shared {
     pub(crate) fn new(me: Member) -> Shared {
         let members = vec![me.clone()];
-        Shared { inner: Mutex::new(Inner { me, load_milli: 0, others: Vec::new(), members, outboxes: HashMap::new() }) }
+        Shared {
+            inner: Mutex::new(Inner {
+                me,
+                load_milli: 0,
+                others: Vec::new(),
+                members,
+                outboxes: HashMap::new(),
+                drained: BTreeSet::new(),
+            }),
+        }
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -71,7 +82,14 @@ impl Shared {
         let mut nodes = inner.others.clone();
         nodes.sort_by(|a, b| (&a.name, a.id).cmp(&(&b.name, b.id)));
         nodes.insert(0, me);
+        for node in nodes.iter_mut().filter(|node| node.state == NodeState::Up && inner.drained.contains(&node.id)) {
+            node.state = NodeState::Draining;
+        }
         nodes
+    }
+
+    pub(crate) fn set_drained(&self, nodes: &BTreeSet<NodeId>) {
+        self.inner().drained.clone_from(nodes);
     }
 
     pub(crate) fn knows(&self, id: NodeId) -> bool {
