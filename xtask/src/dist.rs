@@ -83,7 +83,8 @@ fn mpi_parts(root: &Path, built: &Path, dist: &Path) -> Outcome {
     for name in ["mpicxx", "mpic++", "mpicc_abi", "mpicxx_abi"] {
         link("mpicc", &dist.join("bin").join(name))?;
     }
-    for name in ["mpiexec", "mpirun"] {
+    // The last ones are names of another queue, for those whose fingers know it.
+    for name in ["mpiexec", "mpirun", "srun", "sbatch", "squeue", "scancel", "sinfo", "sacct", "salloc"] {
         link("pulc", &dist.join("bin").join(name))?;
     }
     heat_over_mpi(root, dist)

@@ -6,6 +6,7 @@
 mod bench;
 mod c_door;
 mod cargo_tests;
+mod chaos;
 mod cluster;
 mod dist;
 mod foreign;
@@ -64,6 +65,8 @@ enum Command {
     Mpi,
     /// Look for inputs that break a parser, with cargo-fuzz and a nightly compiler
     Fuzz(fuzz::Arguments),
+    /// Break what can be broken on a cluster under work, and check what is promised
+    Chaos(chaos::Arguments),
     /// Try the lock-free parts in every order that the memory model allows
     Loom,
     /// Build and run `pulc bench …`; what it prints is kept under bench/records/
@@ -89,6 +92,7 @@ fn main() -> ExitCode {
         Command::Fuzz(arguments) => fuzz::run(&root, &arguments),
         Command::MpiDoors => mpi_door::test(&root),
         Command::MpiRandom { full } => mpi_random::test(&root, full),
+        Command::Chaos(arguments) => chaos::run(&root, &arguments),
         Command::Loom => test::loom(&root),
         Command::Bench { arguments } => bench::bench(&root, &arguments),
         Command::Cluster(arguments) => cluster::run(&root, &arguments),

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 pub fn run() -> ExitCode {
     match pulc_hal::os::process::inherited_fd(3) {
-        Ok(line) => pulc_psid::keeper::main(line),
+        Ok(line) => pulc_psid::keeper::main(line, std::env::args_os().nth(2).is_some_and(|word| word == "stays")),
         Err(error) => {
             eprintln!("pulc: `pulc keeper` is started by psid, not by hand (descriptor 3: {error})");
             ExitCode::FAILURE

@@ -19,12 +19,14 @@ mod preload;
 mod program;
 mod ps;
 mod psid;
+mod queue;
 mod run;
 mod terminal;
 mod token;
 mod up;
 
 use clap::{Parser, Subcommand};
+use pulc_control::queue::Verb;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "First steps:
@@ -51,12 +53,54 @@ enum Command {
     Ps(ps::Args),
     /// Stop a job
     Kill(kill::Args),
+    /// Put a job into the queue
+    Submit(Box<queue::submit::Args>),
+    /// Show the jobs that wait and run
+    Queue(queue::list::QueueArgs),
+    /// Show all about a job, and why it waits
+    Job(queue::list::JobArgs),
+    /// Show the jobs that have ended
+    History(queue::list::HistoryArgs),
+    /// End jobs, or take them out of the queue
+    Cancel(queue::change::CancelArgs),
+    /// Hold waiting jobs back
+    Hold(queue::change::Jobs),
+    /// Let held jobs go
+    Release(queue::change::Jobs),
+    /// Make running jobs stand still; their slots come free
+    Suspend(queue::change::Jobs),
+    /// Let suspended jobs go on
+    Resume(queue::change::Jobs),
+    /// End running jobs and let them start again
+    Requeue(queue::change::Jobs),
+    /// Change priority or time limit of jobs
+    Alter(queue::change::AlterArgs),
+    /// Start nothing new on nodes
+    Drain(queue::operator::DrainArgs),
+    /// Let nodes have work again
+    Undrain(queue::operator::UndrainArgs),
+    /// Show or change what the queue knows of a node
+    Node(queue::operator::NodeArgs),
+    /// Keep nodes free for somebody, or show for whom
+    Reserve(queue::operator::ReserveArgs),
+    /// Wait for slots, then run a command here that uses them
+    Alloc(queue::alloc::AllocArgs),
+    /// Show the output of a queued job as it comes
+    Attach(queue::alloc::AttachArgs),
+    /// Watch nodes and jobs, live
+    Top(queue::top::Args),
+    /// Show what happens in the cluster
+    Events(queue::events::EventsArgs),
+    /// Numbers for monitoring, in Prometheus' format
+    Metrics(queue::events::MetricsArgs),
     /// Make this machine a node, founding a cluster the first time
     Up(up::Args),
     /// Make this machine a node of an existing cluster
     Join(join::Args),
     /// Stop this node, or all of them
     Down(down::Args),
+    /// Stop this node's daemon and start it again; queued jobs go on
+    Restart(down::RestartArgs),
     /// Show the nodes of the cluster
     Nodes(nodes::Args),
     /// Make, list and revoke the tokens with which machines join
@@ -87,12 +131,35 @@ fn main() -> ExitCode {
         Some(command) if command == program::NAME => return program::run(words.skip(1)),
         _ => {}
     }
-    match Cli::parse().command {
+    let own = queue::names::own_words(&name, words);
+    let cli = own.map_or_else(Cli::parse, Cli::parse_from);
+    match cli.command {
         Command::Run(args) => run::run(args),
         Command::Bypass(args) => bypass::run(&args),
+        Command::Submit(args) => queue::submit::run(*args),
+        Command::Queue(args) => queue::list::queue(&args),
+        Command::Job(args) => queue::list::job(&args),
+        Command::History(args) => queue::list::history(&args),
+        Command::Cancel(args) => queue::change::cancel(args),
+        Command::Hold(jobs) => queue::change::change(jobs, Verb::Hold),
+        Command::Release(jobs) => queue::change::change(jobs, Verb::Release),
+        Command::Suspend(jobs) => queue::change::change(jobs, Verb::Suspend),
+        Command::Resume(jobs) => queue::change::change(jobs, Verb::Resume),
+        Command::Requeue(jobs) => queue::change::change(jobs, Verb::Requeue),
+        Command::Alter(args) => queue::change::alter(args),
+        Command::Drain(args) => queue::operator::drain(args),
+        Command::Undrain(args) => queue::operator::undrain(&args),
+        Command::Node(args) => queue::operator::node(args),
+        Command::Reserve(args) => queue::operator::reserve(args),
+        Command::Alloc(args) => queue::alloc::alloc(args),
+        Command::Attach(args) => queue::alloc::attach(&args),
+        Command::Top(args) => queue::top::run(&args),
+        Command::Events(args) => queue::events::events(&args),
+        Command::Metrics(args) => queue::events::metrics(&args),
         Command::Up(args) => up::run(&args),
         Command::Join(args) => join::run(&args),
         Command::Down(args) => down::run(&args),
+        Command::Restart(args) => down::restart(&args),
         Command::Nodes(args) => nodes::run(&args),
         Command::Token(args) => token::run(&args),
         Command::Info(args) => info::run(&args),

@@ -10,9 +10,15 @@ pub struct Args {
     /// One JSON array
     #[arg(long)]
     json: bool,
+    /// As the queue sees them: slots, features, jobs
+    #[arg(short, long)]
+    queue: bool,
 }
 
 pub fn run(args: &Args) -> ExitCode {
+    if args.queue {
+        return crate::queue::operator::show_nodes(args.json);
+    }
     let nodes = match place().and_then(|place| daemon::nodes(&place)) {
         Ok(nodes) => nodes,
         Err(error) => return failed(&error),

@@ -3,6 +3,7 @@
 
 use crate::terminal::{Sink, end_with, feed_input, watch_signals};
 use crate::{daemon, mpi_choice, preload};
+use pulc_base::JobId;
 use pulc_base::boot::{ENV_ENDS_WITH, ENV_RAILS, ENV_TERMINAL, parse_rails};
 use pulc_control::{Client, FrameError, Host, LaunchSpec, Limit, Reply, Request, RunSpec, Tie};
 use pulc_hal::os::signals::{SIGHUP, SIGINT, SIGTERM, SignalFd};
@@ -114,7 +115,7 @@ impl Args {
 /// The default of `--kill-delay`.
 const KILL_DELAY_MS: u64 = 10_000;
 
-fn variable(text: &str) -> Result<(OsString, OsString), String> {
+pub fn variable(text: &str) -> Result<(OsString, OsString), String> {
     let (name, value) = text.split_once('=').ok_or("a variable is NAME=VALUE")?;
     Ok((name.into(), value.into()))
 }
@@ -235,6 +236,16 @@ fn connect(alone: bool, nodes: u32) -> Result<Client, String> {
     pulc_psid::embedded::start(nodes, c"/proc/self/exe".to_owned()).map_err(|error| error.to_string())
 }
 
+/// What travels of a job that is put into the queue: as of one that is started now, but nothing about this terminal.
+///
+/// # Errors
+/// One line for the user.
+pub fn launch_of(wanted: Wanted) -> Result<LaunchSpec, String> {
+    let mut launch = spec(Args::of_mpiexec(wanted))?.launch;
+    launch.env.retain(|(name, _)| name != ENV_TERMINAL.as_bytes());
+    Ok(launch)
+}
+
 /// The job as asked for, with what travels from here: directory, environment, umask, limits.
 fn spec(args: Args) -> Result<RunSpec, String> {
     let here = std::env::current_dir().map_err(|error| format!("there is no working directory: {error}"))?;
@@ -243,11 +254,13 @@ fn spec(args: Args) -> Result<RunSpec, String> {
     rustix::process::umask(umask);
     let bytes = |text: &OsStr| text.as_bytes().to_vec();
     let environment = environment(&args)?;
+    let (allocation, hosts) = inside(&args)?;
     Ok(RunSpec {
         ranks: args.ranks,
-        nodes: args.nodes,
-        hosts: args.hosts.clone(),
+        nodes: if hosts.is_empty() { args.nodes } else { None },
+        hosts,
         timeout_ms: args.timeout,
+        allocation,
         launch: LaunchSpec {
             env: environment.iter().map(|(name, value)| (bytes(name), bytes(value))).collect(),
             argv: args.command.into_iter().map(OsStringExt::into_vec).collect(),
@@ -306,6 +319,30 @@ fn environment(args: &Args) -> Result<Vec<(OsString, OsString)>, String> {
         variables.push((preload::VARIABLE.into(), preload::in_front(library, &others)));
     }
     Ok(variables)
+}
+
+/// The queued job in whose slots this one runs, if it is started inside of one, and its nodes.
+fn inside(args: &Args) -> Result<(Option<JobId>, Vec<Host>), String> {
+    let variable = |name| std::env::var_os(name).filter(|text| !text.is_empty() && !args.alone);
+    let Some(text) = variable("PULC_ALLOCATION") else { return Ok((None, args.hosts.clone())) };
+    let number = text.to_str().and_then(|text| u64::from_str_radix(text, 16).ok()).ok_or_else(|| {
+        format!("PULC_ALLOCATION={} is no allocation; unset it, or start this inside of a queued job", text.display())
+    })?;
+    let mut hosts = args.hosts.clone();
+    if hosts.is_empty()
+        && let Some(list) = variable("PULC_NODE_LIST")
+    {
+        hosts = list.to_string_lossy().split(',').map(host).collect::<Result<_, _>>()?;
+        if let Some(count) = args.nodes {
+            // Of so many nodes each gets an even share.
+            hosts.truncate(count as usize);
+            hosts.iter_mut().for_each(|host| host.ranks = None);
+        } else if hosts.iter().filter_map(|host| host.ranks).sum::<u32>() < args.ranks {
+            // More than there are slots: evenly.
+            hosts.iter_mut().for_each(|host| host.ranks = None);
+        }
+    }
+    Ok((Some(JobId(number)), hosts))
 }
 
 fn rail(text: &str) -> Result<String, String> {
