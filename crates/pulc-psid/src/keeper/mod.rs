@@ -41,7 +41,7 @@ use pulc_control::StopKind;
 use pulc_hal::os::signals::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SignalFd};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
@@ -378,24 +378,5 @@ impl Keeper {
 
     fn poll(&self, fd: BorrowedFd<'_>, token: u64, flags: EventFlags) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, fd, EventData::new_u64(token), flags)?)
-    }
-
-    /// Polls for room to write only while something waits to be written.
-    fn update_polling(&mut self) -> io::Result<()> {
-        let wants = self.control.has_unsent();
-        if wants != self.control_writes && !self.psid_gone {
-            let flags = if wants { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
-            epoll::modify(&self.epoll, self.control.as_fd(), EventData::new_u64(CONTROL), flags)?;
-            self.control_writes = wants;
-        }
-        let wants = self.input.wants_to_write();
-        if wants != self.input_writes
-            && let Some(fd) = self.input.fd()
-        {
-            let flags = if wants { EventFlags::OUT } else { EventFlags::empty() };
-            epoll::modify(&self.epoll, fd, EventData::new_u64(INPUT), flags)?;
-            self.input_writes = wants;
-        }
-        Ok(())
     }
 }

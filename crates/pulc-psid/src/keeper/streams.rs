@@ -2,9 +2,11 @@
 //! keeper's loop. Never waits.
 
 use super::output::Next;
-use super::{Keeper, OUTPUT};
+use super::{CONTROL, INPUT, Keeper, OUTPUT};
 use pulc_base::log;
-use rustix::event::epoll::{self, EventFlags};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use std::io;
+use std::os::fd::AsFd as _;
 
 impl Keeper {
     pub(super) fn read_output(&mut self, index: usize) {
@@ -34,5 +36,24 @@ impl Keeper {
         {
             log!(Error, "keeper", "output cannot be polled: {error}");
         }
+    }
+
+    /// Polls for room to write only while something waits to be written.
+    pub(super) fn update_polling(&mut self) -> io::Result<()> {
+        let wants = self.control.has_unsent();
+        if wants != self.control_writes && !self.psid_gone {
+            let flags = if wants { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
+            epoll::modify(&self.epoll, self.control.as_fd(), EventData::new_u64(CONTROL), flags)?;
+            self.control_writes = wants;
+        }
+        let wants = self.input.wants_to_write();
+        if wants != self.input_writes
+            && let Some(fd) = self.input.fd()
+        {
+            let flags = if wants { EventFlags::OUT } else { EventFlags::empty() };
+            epoll::modify(&self.epoll, fd, EventData::new_u64(INPUT), flags)?;
+            self.input_writes = wants;
+        }
+        Ok(())
     }
 }
