@@ -235,6 +235,19 @@ impl WriteMap {
         unsafe { &*line }
     }
 
+    /// Asks for a cache line that will be written soon: it is this core's own by then. Changes nothing.
+    #[inline(always)]
+    pub fn claim_line(&self, offset: usize) {
+        let line = self.bytes.at(offset, 64);
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: a hint that reads and writes nothing, at an address inside the mapping (checked).
+        unsafe {
+            std::arch::asm!("prefetchw byte ptr [{}]", in(reg) line, options(nostack, preserves_flags));
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = line;
+    }
+
     /// Copies private bytes into the mapping.
     #[inline(always)]
     pub fn copy_in(&self, offset: usize, from: &[u8]) {
@@ -284,6 +297,18 @@ impl WriteMap {
     }
 }
 
+/// One word of memory that is only read here.
+#[derive(Clone, Copy)]
+pub struct Watched<'a>(&'a AtomicU64);
+
+impl Watched<'_> {
+    /// Pairs with the producer's release store to the same place.
+    #[inline(always)]
+    pub fn load(self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
 /// Memory that another process writes at any time and this one only reads.
 pub struct ReadMap {
     bytes: Bytes,
@@ -303,15 +328,36 @@ impl ReadMap {
         unsafe { AtomicU64::from_ptr(self.bytes.aligned(offset)) }.load(order)
     }
 
-    /// Loads the first word of a cache line (acquire) and, if it is `wanted`, the other seven, each once.
+    /// A word that its producer changes, to be looked at again and again.
     #[inline(always)]
-    pub fn load_line(&self, offset: usize, wanted: impl FnOnce(u64) -> bool) -> Option<(u64, [u64; 7])> {
+    pub fn watched_u64(&self, offset: usize) -> Watched<'_> {
+        // SAFETY: inside the mapping and aligned (checked); only loaded, through `Watched`, which never writes.
+        Watched(unsafe { AtomicU64::from_ptr(self.bytes.aligned(offset)) })
+    }
+
+    /// Loads the first word of a cache line (acquire) and, if it is `wanted`, the other seven, each once; if that one says that `few`
+    /// mean anything, only three of them, and zero for the rest.
+    #[inline(always)]
+    pub fn load_line(
+        &self,
+        offset: usize,
+        wanted: impl FnOnce(u64) -> bool,
+        few: impl FnOnce(u64) -> bool,
+    ) -> Option<(u64, [u64; 7])> {
         let line = self.bytes.aligned::<[u64; 8]>(offset).cast::<u64>();
         // SAFETY: all eight words lie inside the mapping and are aligned (checked); an atomic load of word size never
         // writes, so a read-only page is enough.
         let word = |index, order| unsafe { AtomicU64::from_ptr(line.add(index)) }.load(order);
         let first = word(0, Ordering::Acquire);
-        wanted(first).then(|| (first, std::array::from_fn(|index| word(index + 1, Ordering::Relaxed))))
+        if !wanted(first) {
+            return None;
+        }
+        let at = |index| word(index, Ordering::Relaxed);
+        let words = match few(first) {
+            true => [at(1), at(2), at(3), 0, 0, 0, 0],
+            false => [at(1), at(2), at(3), at(4), at(5), at(6), at(7)],
+        };
+        Some((first, words))
     }
 
     /// Copies bytes out of the mapping.

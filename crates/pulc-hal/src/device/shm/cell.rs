@@ -73,6 +73,21 @@ pub fn scatter(words: &Words, buffer: &mut [u8]) {
     }
 }
 
+/// At most eight bytes as the front of a word.
+///
+/// # Panics
+/// When there are more.
+#[inline(always)]
+pub fn word(bytes: &[u8]) -> u64 {
+    match bytes.first_chunk() {
+        Some(all) => {
+            assert!(bytes.len() == 8, "{} bytes are more than a word", bytes.len());
+            u64::from_ne_bytes(*all)
+        }
+        None => tail(bytes),
+    }
+}
+
 /// Less than eight bytes as the front of a word, without going through memory.
 #[inline(always)]
 fn tail(bytes: &[u8]) -> u64 {
@@ -107,6 +122,15 @@ mod tests {
                 assert!(out[len..CELL_PAYLOAD].iter().all(|byte| *byte == 0), "{first}+{second}: not zero behind");
                 assert_eq!(out[CELL_PAYLOAD..], [0xff; 8]);
             }
+        }
+    }
+
+    #[test]
+    fn up_to_eight_bytes_are_the_front_of_a_word() {
+        let bytes = [1, 2, 3, 4, 5, 6, 7, 8];
+        for len in 0..=8 {
+            let expected = std::array::from_fn(|at| if at < len { bytes[at] } else { 0 });
+            assert_eq!(word(&bytes[..len]).to_ne_bytes(), expected);
         }
     }
 

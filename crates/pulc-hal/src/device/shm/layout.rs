@@ -81,6 +81,12 @@ impl Header {
         word >> 32 & 0xffff == SHORT && word >> 48 <= CELL_PAYLOAD as u64
     }
 
+    /// Whether not more than three words of a cell mean anything: the line is on its way for a shorter time.
+    #[inline(always)]
+    pub fn is_few(word: u64) -> bool {
+        word >> 48 <= 3 * 8
+    }
+
     /// The length in bytes of a frame for which [`Header::is_short_cell`] holds.
     #[inline(always)]
     pub fn bytes_of_short_cell(word: u64) -> usize {

@@ -15,6 +15,7 @@ mod arena_rooms;
 pub mod arena_table;
 mod bells;
 pub mod cell;
+mod cells;
 mod config;
 pub(crate) mod fuzz;
 #[cfg(test)]
@@ -39,6 +40,7 @@ pub(crate) mod model {
 
 pub use announce::{ArenaView, Reads, view_of};
 pub use arena::{Arena, Block};
+pub use cells::Awaited;
 pub use config::{
     ALLOC_MIN_BYTES, ARENA_BYTES, Courier, MEMORY_READ_MIN_BYTES, PARAMS, POOL_BYTES, REFERENCE_MIN_BYTES, SLOT_BYTES,
     ShmConfig,
@@ -198,6 +200,12 @@ impl Shm {
     #[inline(always)]
     pub fn hot_peer_waits(&self) -> bool {
         matches!(self.pairs.get(self.hot), Some(Some(pair)) if pair.has_frame())
+    }
+
+    /// Where the next frame of the peer that sent last begins.
+    #[inline(always)]
+    pub fn awaited_of_hot(&self) -> Option<Awaited<'_>> {
+        self.pairs.get(self.hot)?.as_ref()?.awaited()
     }
 
     /// Whether a frame of this peer waits.
@@ -368,7 +376,11 @@ impl Device for Shm {
         let for_hot = if pairs > 1 { budget - budget / COLD_SHARE } else { budget };
         taken += self.poll_pair(self.hot, sink, for_hot.saturating_sub(taken));
         // With traffic on the hot pair a few of the others are looked at, else all: an empty poll has seen everything.
-        let looks = if taken > 0 { COLD_STRIDE.min(pairs) } else { pairs };
+        let looks = match pairs {
+            1 => 0,
+            _ if taken > 0 => COLD_STRIDE.min(pairs),
+            all => all,
+        };
         for look in 1..=looks {
             if taken >= budget {
                 break;

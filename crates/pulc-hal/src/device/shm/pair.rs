@@ -6,13 +6,12 @@
 
 use super::announce::{self, Reads};
 use super::cell::Words;
+use super::cells::{Awaited, In, Out};
 use super::config::Courier;
-use super::layout::{
-    CELLS, CELLS_AT, CREDIT_AT, CREDIT_BATCH, HEAD_MAX, Header, Kind, LINE, REFERENCE_BYTES, Reference,
-};
+use super::layout::{CELLS, CREDIT_AT, CREDIT_BATCH, HEAD_MAX, Header, Kind, REFERENCE_BYTES, Reference};
 use super::pool::Pool;
 use super::reading::Reading;
-use super::ring::{CellsIn, CellsOut, Consumer, Credit, Producer, header};
+use super::ring::{Consumer, Credit, Producer, header};
 use super::stores::Chooser;
 use super::taking::{Got, take};
 use crate::board::Board;
@@ -40,12 +39,17 @@ pub enum Lent {
     Memory(u64),
 }
 
+/// So many short frames without an answer are a stream.
+const STREAM_AFTER: u32 = 4;
+
 pub struct Pair {
     /// The peer's slot on the board.
     pub slot: u32,
     pub(super) channel: WriteMap,
     producer: Producer,
     chooser: Chooser,
+    /// Short frames sent since the last one that came.
+    sent_in_a_row: u32,
     pub(super) lent: VecDeque<Lent>,
     slots_held: usize,
     references_credited: u32,
@@ -65,57 +69,6 @@ pub struct Pair {
     pub fault: Option<&'static str>,
     /// Whether `fault` has been told to the sink.
     pub fault_told: bool,
-}
-
-struct Out<'a>(&'a WriteMap);
-pub(super) struct In<'a>(pub(super) &'a ReadMap);
-
-impl CellsOut for Out<'_> {
-    #[inline(always)]
-    fn count(&self) -> u32 {
-        CELLS
-    }
-
-    #[inline(always)]
-    fn fill(&self, cell: u32, at: usize, bytes: &[u8]) {
-        self.0.copy_in(CELLS_AT + cell as usize * LINE + 8 + at, bytes);
-    }
-
-    #[inline(always)]
-    fn write(&self, cell: u32, words: &Words, header: u64) {
-        let [first, rest @ ..] = self.0.line_at(CELLS_AT + cell as usize * LINE);
-        for (to, word) in rest.iter().zip(words) {
-            to.store(*word, Ordering::Relaxed);
-        }
-        first.store(header, Ordering::Release);
-    }
-
-    #[inline(always)]
-    fn publish(&self, cell: u32, header: u64) {
-        self.0.u64_at(CELLS_AT + cell as usize * LINE).store(header, Ordering::Release);
-    }
-}
-
-impl CellsIn for In<'_> {
-    #[inline(always)]
-    fn count(&self) -> u32 {
-        CELLS
-    }
-
-    #[inline(always)]
-    fn header(&self, cell: u32) -> u64 {
-        self.0.load_u64(CELLS_AT + cell as usize * LINE, Ordering::Acquire)
-    }
-
-    #[inline(always)]
-    fn read(&self, cell: u32, wanted: impl FnOnce(u64) -> bool) -> Option<(u64, Words)> {
-        self.0.load_line(CELLS_AT + cell as usize * LINE, wanted)
-    }
-
-    #[inline(always)]
-    fn drain(&self, cell: u32, to: &mut [u8]) {
-        self.0.copy_out(CELLS_AT + cell as usize * LINE + 8, to);
-    }
 }
 
 /// Where lent things return to.
@@ -141,6 +94,7 @@ impl Pair {
             channel,
             producer: Producer::default(),
             chooser: Chooser::new(),
+            sent_in_a_row: 0,
             lent: VecDeque::new(),
             slots_held: 0,
             references_credited: 0,
@@ -178,7 +132,8 @@ impl Pair {
     pub fn send_cell(&mut self, board: &Board, home: &mut Home, bytes: usize, words: &Words) -> Result<(), SendError> {
         let header = Header { kind: Kind::Short, cells: 1, bytes: bytes as u16 };
         self.make_room(header, home)?;
-        self.producer.push_cell(&Out(&self.channel), header, words);
+        self.sent_in_a_row = self.sent_in_a_row.wrapping_add(1);
+        self.producer.push_cell(&Out(&self.channel), header, words, self.sent_in_a_row > STREAM_AFTER);
         self.ring(board);
         Ok(())
     }
@@ -307,11 +262,19 @@ impl Pair {
         }
     }
 
+    /// Where the next frame begins, for whoever looks there again and again.
+    #[inline(always)]
+    pub fn awaited(&self) -> Option<Awaited<'_>> {
+        let incoming = self.incoming.as_ref().filter(|_| self.fault.is_none())?;
+        Some(In(&incoming.channel).awaited(self.consumer.next()))
+    }
+
     /// Takes the next frame if it is a short one of one cell: the way of most messages.
     #[inline(always)]
     pub fn take_cell(&mut self, board: &Board) -> Option<(usize, Words)> {
         let incoming = self.incoming.as_ref()?;
         let taken = self.consumer.pop_cell(&In(&incoming.channel))?;
+        self.sent_in_a_row = 0;
         if self.consumer.consumed().wrapping_sub(self.published as u32) >= CREDIT_BATCH {
             self.publish_credit(board);
         }

@@ -10,6 +10,9 @@
 use super::cell::{self, Words};
 use super::layout::{CELL_PAYLOAD, Header, cells_for, continuation};
 
+/// How far ahead a producer claims cells: near enough to be used soon, and too far for a consumer that waits for the next one.
+const CLAIM_AHEAD: u32 = 3;
+
 /// The producer's view of the cells.
 pub trait CellsOut {
     fn count(&self) -> u32;
@@ -19,6 +22,8 @@ pub trait CellsOut {
     fn write(&self, cell: u32, words: &Words, header: u64);
     /// Stores the header with release: pairs with the acquire of [`CellsIn::header`].
     fn publish(&self, cell: u32, header: u64);
+    /// A cell that is written soon; a hint.
+    fn claim(&self, cell: u32);
 }
 
 /// The consumer's view of the cells.
@@ -83,7 +88,7 @@ impl Producer {
     pub fn push<const N: usize>(&mut self, cells: &impl CellsOut, header: Header, parts: [&[u8]; N]) {
         debug_assert!(header.cells as u32 <= self.free(cells.count()));
         if header.cells == 1 {
-            self.push_cell(cells, header, &cell::gather(parts));
+            self.push_cell(cells, header, &cell::gather(parts), false);
         } else {
             self.push_long(cells, header, &parts);
         }
@@ -91,10 +96,14 @@ impl Producer {
 
     /// Puts a frame of one cell into the next one. The caller has made sure that it is free.
     #[inline(always)]
-    pub fn push_cell(&mut self, cells: &impl CellsOut, header: Header, words: &Words) {
+    pub fn push_cell(&mut self, cells: &impl CellsOut, header: Header, words: &Words, claims: bool) {
         debug_assert!(header.cells == 1 && self.free(cells.count()) > 0);
         cells.write(self.next, words, header.encode(self.produced.wrapping_add(1)));
         self.advance(cells.count(), 1);
+        if claims {
+            let ahead = self.next + CLAIM_AHEAD;
+            cells.claim(if ahead >= cells.count() { ahead - cells.count() } else { ahead });
+        }
     }
 
     /// Fills the continuations and publishes the first cell last.
@@ -149,6 +158,12 @@ impl Consumer {
     #[inline(always)]
     pub fn waits(&self, cells: &impl CellsIn) -> bool {
         cells.header(self.next) as u32 == self.consumed.wrapping_add(1)
+    }
+
+    /// The cell that the next frame begins in, and the low half of its header once it is full.
+    #[inline(always)]
+    pub fn next(&self) -> (u32, u32) {
+        (self.next, self.consumed.wrapping_add(1))
     }
 
     /// Takes the next frame if it is a short one of one cell: most are. Anything else is left to [`Consumer::pop`].

@@ -1,7 +1,8 @@
 //! From cells to a frame: what a peer refers to is looked for where it says, and must lie there. Called by `pair`.
 
+use super::cells::In;
 use super::layout::{Kind, Reference};
-use super::pair::{In, Incoming};
+use super::pair::Incoming;
 use super::ring::Consumer;
 use crate::device::{Frame, SharedFrame};
 
