@@ -37,5 +37,5 @@ pub use outbox::Outbox;
 pub use process::{Armed, Beside, Guard, Process, Shared, Waited, Wakeup, Watch};
 pub use sending::{Progress as SendProgress, Sending};
 pub use switch::{Begin, Body, Fate, Hand, Here, ReceiveHandler, TransferId, Want};
-pub use uncounted::{Parcel, Sent};
+pub use uncounted::{HEADER_WORDS, Parcel, Sent};
 pub use wire::MESSAGE_COST;

@@ -13,6 +13,7 @@ use crate::wire::{FREE, Head, Kind};
 use pulc_base::boot::ToRank;
 use pulc_base::clock::{self, Nanos};
 use pulc_base::{Proto, Rank};
+use pulc_hal::device::shm::Awaited;
 use pulc_hal::device::{Device, Frame, Peer, PeerFault, Sink};
 use pulc_hal::error::HalError;
 use pulc_hal::segment::SegmentText;
@@ -37,6 +38,12 @@ impl Engine {
     #[inline(always)]
     pub(crate) fn hot_peer_waits(&self) -> bool {
         self.shm.device.hot_peer_waits()
+    }
+
+    /// Where its next frame begins.
+    #[inline(always)]
+    pub(crate) fn awaited_of_hot(&self) -> Option<Awaited<'_>> {
+        self.shm.device.awaited_of_hot()
     }
 
     /// Whether the last frame came from another node.

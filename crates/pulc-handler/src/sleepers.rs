@@ -66,6 +66,13 @@ impl Engine {
         self.sleepers.knock();
     }
 
+    /// Nothing has happened for as long as the watchdog waits, and nothing is on its way: what only waits to be used again is given
+    /// back. Memory that job-mates have mapped stays: its seals keep even its owner from giving single pages back.
+    #[cold]
+    pub(crate) fn rest(&mut self) {
+        self.floor.handlers.each().for_each(|handler| handler.rest());
+    }
+
     /// The bell of this process, made now if there is none: peers are told of it, and ring it by the keeper until they know.
     pub(crate) fn bell(&mut self) -> Result<Arc<Bell>, HalError> {
         if let Some(bell) = &self.bell {

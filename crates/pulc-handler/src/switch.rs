@@ -73,6 +73,9 @@ pub trait ReceiveHandler: Any + Send {
     /// Nothing more will come from this rank.
     fn peer_gone(&mut self, rank: Rank, end: End, here: &mut Here<'_, '_>);
 
+    /// Nothing has come for a while: memory that is only kept to be used again goes back to the machine.
+    fn rest(&mut self) {}
+
     /// Whether this process may end without harm to what others were promised.
     fn is_settled(&self) -> bool {
         true
@@ -90,17 +93,22 @@ pub trait ReceiveHandler: Any + Send {
 pub struct Hand<'a> {
     ticket: u64,
     want: Option<Want>,
+    watched: u64,
     buffer: &'a mut [u8],
-    /// Set by the handler when it has filled the buffer from a whole message; meaning is the handler's.
+    /// Set by the handler when it has filled the buffer from a whole message, or put one where it is watched for; meaning is the
+    /// handler's.
     pub landed: Option<(Rank, u64, usize)>,
     /// Set by the handler when a message of this length came that was wanted and is longer than the buffer; it is kept.
     pub too_long: Option<usize>,
 }
 
+/// No queue has this number.
+const NOTHING: u64 = u64::MAX;
+
 /// What a receive that is not posted waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Want {
-    /// The handler's own number of the queue.
+    /// The number of the queue, which no other handler gives to one of its own.
     pub lane: u64,
     pub pattern: Pattern,
 }
@@ -108,17 +116,31 @@ pub struct Want {
 impl<'a> Hand<'a> {
     /// A buffer for the receive that its handler knows as `ticket`.
     pub fn new(ticket: u64, buffer: &'a mut [u8]) -> Hand<'a> {
-        Hand { ticket, want: None, buffer, landed: None, too_long: None }
+        Hand { ticket, want: None, watched: NOTHING, buffer, landed: None, too_long: None }
     }
 
     /// A buffer for a receive that is not posted yet.
     pub fn wanting(want: Want, buffer: &'a mut [u8]) -> Hand<'a> {
-        Hand { ticket: u64::MAX, want: Some(want), buffer, landed: None, too_long: None }
+        Hand { ticket: u64::MAX, want: Some(want), watched: NOTHING, buffer, landed: None, too_long: None }
+    }
+
+    /// For a thread that waits until there is something in one queue of a handler, known by a number that no other handler uses.
+    #[inline]
+    pub fn watching(lane: u64) -> Hand<'static> {
+        Hand { watched: lane, ..Hand::empty() }
     }
 
     /// For threads that wait for something else.
     pub fn empty() -> Hand<'static> {
-        Hand { ticket: u64::MAX, want: None, buffer: &mut [], landed: None, too_long: None }
+        Hand { ticket: u64::MAX, want: None, watched: NOTHING, buffer: &mut [], landed: None, too_long: None }
+    }
+
+    /// For handlers: something was put in the queue with this number.
+    #[inline(always)]
+    pub fn found(&mut self, lane: u64, src: Rank) {
+        if self.watched == lane {
+            self.landed = Some((src, 0, 0));
+        }
     }
 
     /// What is wanted and neither posted nor found.

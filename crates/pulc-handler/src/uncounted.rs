@@ -4,11 +4,15 @@
 
 use crate::engine::{Engine, Outcome};
 use crate::error::SendFault;
+use crate::peers::Route;
 use crate::process::{Process, Shared};
 use crate::sending::{Progress, Sending};
-use crate::wire::FREE;
+use crate::wire::{FREE, HEAD_BYTES, HEADER_MAX, Head, Kind};
 use pulc_base::{Proto, Rank};
 use std::sync::Arc;
+
+/// Words of the longest header of a protocol.
+pub const HEADER_WORDS: usize = HEADER_MAX / 8;
 
 impl Engine {
     /// Longest body of [`Engine::try_uncounted`], whoever it goes to.
@@ -22,6 +26,42 @@ impl Engine {
     #[inline]
     pub fn try_uncounted(&mut self, dst: Rank, proto: Proto, header: &[u8], body: &[u8]) -> Result<bool, SendFault> {
         Ok(self.try_whole(dst, proto, FREE, header, body)? == Outcome::Sent)
+    }
+
+    /// The same for a message that is nothing but the first `count` words of `header`, which are put into a cell as they are.
+    ///
+    /// # Panics
+    /// With more words than there are.
+    #[inline(always)]
+    pub fn try_uncounted_words(
+        &mut self,
+        dst: Rank,
+        proto: Proto,
+        header: [u64; HEADER_WORDS],
+        count: usize,
+    ) -> Result<bool, SendFault> {
+        assert!(count <= HEADER_WORDS, "{count} words; a header has at most {HEADER_WORDS}");
+        let Some(Route::Shm(to)) = self.floor.peers.get(dst.0 as usize).map(|peer| peer.route) else {
+            return self.words_elsewhere(dst, proto, &header[..count]);
+        };
+        let header_len = 8 * count;
+        let head =
+            Head { proto: proto.0, kind: Kind::Whole, header_len: header_len as u8, flags: FREE, id: 0, total: 0 };
+        let [a, b, c, d] = header;
+        match self.shm.device.send_cell(to, HEAD_BYTES + header_len, &[head.word().to_le(), a, b, c, d, 0, 0]) {
+            Ok(()) => {
+                self.shm.tally.messages_sent += 1;
+                Ok(true)
+            }
+            Err(error) => Ok(self.device_error(dst, error)? == Outcome::Sent),
+        }
+    }
+
+    #[inline(never)]
+    fn words_elsewhere(&mut self, dst: Rank, proto: Proto, words: &[u64]) -> Result<bool, SendFault> {
+        let bytes: [[u8; 8]; HEADER_WORDS] =
+            std::array::from_fn(|at| words.get(at).map_or([0; 8], |word| word.to_ne_bytes()));
+        self.try_uncounted(dst, proto, &bytes.as_flattened()[..8 * words.len()], &[])
     }
 
     /// Sends as much of a parcel as there is room for now; the rest leaves with later polls.

@@ -22,6 +22,9 @@ const FOREIGN_FOR: Nanos = Nanos::from_ms(20);
 /// After so many yields in a row that let nobody run, the stranger is gone: a process that has its core back polls again
 /// instead of sleeping early, which would cost the next message a wake-up.
 const FOREIGN_GONE_AFTER: u32 = 1;
+/// Waits that look nowhere, one after another at most: reading a clock after every change of process costs more than its instructions,
+/// because its pages are not in the TLB any more.
+const WAITS_PER_LOOK: u32 = 64;
 /// How old the look at the board may be.
 const BOARD_LOOK_EVERY: Nanos = Nanos::from_us(500);
 /// Yields in one wait at most.
@@ -35,16 +38,36 @@ pub(crate) struct Crowd {
     co_residents: u32,
     looked_at: Nanos,
     foreign_until: Nanos,
+    /// Waits since the last look that read no clock.
+    waits_unseen: u32,
 }
 
 impl Crowd {
     pub fn new(spin_us: u64) -> Crowd {
         let spin = Nanos::from_us(spin_us);
-        Crowd { patience: Patience::new(), spin, co_residents: 0, looked_at: Nanos(0), foreign_until: Nanos(0) }
+        Crowd {
+            patience: Patience::new(),
+            spin,
+            co_residents: 0,
+            looked_at: Nanos(0),
+            foreign_until: Nanos(0),
+            waits_unseen: 0,
+        }
+    }
+
+    /// For waits that are too short, or too many, to read the clock in each: who shares the core may have changed all the same, and
+    /// whoever yields at every message to somebody who has moved away would never find out.
+    #[inline(always)]
+    pub(crate) fn look_now_and_then(&mut self, board: &Board, my_slot: u32) {
+        self.waits_unseen += 1;
+        if self.waits_unseen >= WAITS_PER_LOOK {
+            self.look(board, my_slot, clock::now());
+        }
     }
 
     /// Publishes where this process runs and looks who else does.
     fn look(&mut self, board: &Board, my_slot: u32, now: Nanos) {
+        self.waits_unseen = 0;
         let core = cpu::current_core();
         board.slot(my_slot).publish_core(core);
         if now.since(self.looked_at) < BOARD_LOOK_EVERY && self.looked_at != Nanos(0) {
@@ -222,7 +245,7 @@ impl Ladder {
     #[inline(never)]
     fn shared(&mut self, crowd: &mut Crowd, board: &Board, my_slot: u32) -> Step {
         if crowd.co_residents > 0 && self.yields == 0 && !crowd.patience.begin() {
-            crowd.look(board, my_slot, clock::now());
+            crowd.look_now_and_then(board, my_slot);
             return Step::Sleep;
         }
         self.yields += 1;
@@ -356,6 +379,27 @@ mod tests {
             assert_eq!(crowd.co_residents, 1);
             let mut ladder = Ladder::new();
             assert_eq!(ladder.step(&mut crowd, &board, 0), Step::Yield(None));
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn who_yields_at_every_message_finds_out_that_its_neighbour_has_moved_away() {
+        std::thread::spawn(|| {
+            let core = cpu::allowed_cores().unwrap()[0];
+            cpu::pin_to(&[core]).unwrap();
+            let board = board_with_neighbour(Some(core));
+            let mut crowd = Crowd::new(30);
+            crowd.look(&board, 0, clock::now());
+            assert!(crowd.has_job_mates());
+            board.slot(1).publish_core(core + 1);
+            std::thread::sleep(BOARD_LOOK_EVERY.as_duration());
+            let waits = (1..).find(|_| {
+                crowd.look_now_and_then(&board, 0);
+                !crowd.has_job_mates()
+            });
+            assert_eq!(waits, Some(WAITS_PER_LOOK));
         })
         .join()
         .unwrap();

@@ -11,6 +11,23 @@ use pulc_base::clock::Nanos;
 use pulc_base::{Proto, Rank};
 
 impl Process {
+    /// As [`Process::send`] with a header of one word: the shortest way for messages of up to eight bytes.
+    #[inline]
+    pub fn send_behind_word(
+        &self,
+        dst: Rank,
+        proto: Proto,
+        header: u64,
+        body: &[u8],
+        deadline: Option<Nanos>,
+    ) -> Result<(), SendFault> {
+        let mut guard = self.lock();
+        if guard.engine.try_word(dst, proto, header, body) {
+            return Ok(());
+        }
+        self.send_unless(guard, Sending::counted(dst, proto, &header.to_le_bytes(), body), deadline, || false)
+    }
+
     /// As [`Process::send`] with the engine locked already. Before the message begins, and while its receiver has granted no room
     /// for it, `is_off` may call it off: then nothing of it arrives, and the answer is [`SendFault::CalledOff`].
     #[inline]

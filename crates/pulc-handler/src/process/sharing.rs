@@ -75,10 +75,13 @@ impl Process {
             ladder.restart();
             return (guard, None);
         }
-        let now = clock::now();
+        // Where nothing is ever due by itself the clock is not read: nothing can be due earlier than it is looked up.
+        let is_timed = deadline.is_some() || self.sleeps_in_poll || shared.engine.deadline().is_some();
+        let now = if is_timed { clock::now() } else { Nanos(0) };
         let timeout = nap(&shared.engine, deadline, now, watched.is_some() && !in_poll);
+        let nap = Nanos::from(timeout.map_or(WATCHDOG, |nap| nap.min(WATCHDOG)));
         shared.sleeper = true;
-        shared.engine.sleepers.on_doorbell = now + Nanos::from(timeout.map_or(WATCHDOG, |nap| nap.min(WATCHDOG)));
+        shared.engine.sleepers.on_doorbell = if is_timed { now + nap } else { Nanos::MAX };
         drop(guard);
         let woken = if in_poll {
             let fds: Vec<BorrowedFd<'_>> = self.wait_fds.iter().map(AsFd::as_fd).collect();
@@ -97,7 +100,11 @@ impl Process {
         }
         match woken {
             // Short sleeps one after another leave the watchdog no time: a keeper's end is looked for after each.
-            Ok(Woken::Watchdog | Woken::Deadline) => guard.engine.check_keeper(hand),
+            Ok(Woken::Watchdog) => {
+                guard.engine.check_keeper(hand);
+                guard.engine.rest();
+            }
+            Ok(Woken::Deadline) => guard.engine.check_keeper(hand),
             Ok(Woken::Rung) => ladder.restart(),
             Ok(Woken::Signal) => {}
             // A sleep that fails is no reason to burn the core; the watchdog's pace is kept.

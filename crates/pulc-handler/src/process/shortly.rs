@@ -3,6 +3,7 @@
 
 use super::{Guard, Process, Shared};
 use crate::switch::Hand;
+use pulc_hal::device::shm::Awaited;
 use pulc_hal::os::cpu;
 use std::sync::atomic::Ordering;
 
@@ -12,36 +13,67 @@ const LOOKS_PER_ROUND: u32 = 8;
 /// Yields to job-mates before the ladder looks whether they are of use.
 const SHORT_YIELDS: u32 = 2;
 
+/// Looks at one line for a while.
+#[inline(always)]
+fn look_for(awaited: Awaited<'_>) {
+    for _ in 0..LOOKS_PER_ROUND {
+        cpu::pause();
+        if awaited.is_there() {
+            break;
+        }
+    }
+}
+
 impl Process {
     /// Polls for a moment, as long as the core is this process's own, for a hand that wants something or has a ticket; whether
     /// something came for it. The short way of a receive: after it the caller waits as usual.
     #[inline(always)]
     pub fn poll_shortly(&self, guard: &mut Guard<'_>, hand: &mut Hand<'_>) -> bool {
         let shared = &mut **guard;
-        if shared.crowd.is_shared() {
+        // Beside a stranger this moment is no longer than what the ladder would poll.
+        if shared.crowd.has_job_mates() {
             return self.yield_shortly(shared, hand);
         }
         for _ in 0..SHORT_ROUNDS {
             let frames = shared.engine.progress(hand);
             if frames > 0 {
-                if frames > 1 || hand.landed.is_none() {
-                    self.tell_others(shared);
-                }
-                return hand.landed.is_some();
+                return self.came(shared, hand, frames);
             }
             if self.wanted.load(Ordering::Relaxed) > 0 {
                 return false;
             }
             // A look at a socket takes as long as many of these.
-            let looks = if shared.engine.net_is_hot() { 0 } else { LOOKS_PER_ROUND };
-            for _ in 0..looks {
-                cpu::pause();
-                if shared.engine.hot_peer_waits() {
-                    break;
-                }
+            if shared.engine.net_is_hot() {
+                continue;
+            }
+            match shared.engine.awaited_of_hot() {
+                Some(awaited) => look_for(awaited),
+                None => cpu::pause(),
             }
         }
         false
+    }
+
+    /// Frames have come: whether one of them for this hand. A lone one that has landed concerns nobody else.
+    #[inline(always)]
+    fn came(&self, shared: &Shared, hand: &Hand<'_>, frames: usize) -> bool {
+        if frames > 1 || hand.landed.is_none() {
+            self.tell_others(shared);
+        }
+        hand.landed.is_some()
+    }
+
+    /// Polls once if the peer that sent last has sent again, for nobody in particular; whether it has.
+    #[inline]
+    pub fn poll_hot(&self, guard: &mut Guard<'_>) -> bool {
+        let shared = &mut **guard;
+        if !shared.engine.hot_peer_waits() {
+            return false;
+        }
+        if shared.engine.progress(&mut Hand::empty()) > 0 {
+            self.tell_others(shared);
+        }
+        true
     }
 
     /// The same where a job-mate runs on this core: very likely it is the one waited for, and it has only to be given the core.
@@ -49,20 +81,24 @@ impl Process {
     /// and the first one that does waits for the end of one yield.
     #[inline(never)]
     fn yield_shortly(&self, shared: &mut Shared, hand: &mut Hand<'_>) -> bool {
+        shared.crowd.look_now_and_then(&self.board, self.my_slot);
         if !shared.crowd.has_job_mates() || !self.shared.is_biased() || !shared.crowd.patience.is_there() {
             return false;
         }
-        for _ in 0..SHORT_YIELDS {
-            if shared.engine.progress(hand) > 0 {
-                return hand.landed.is_some();
+        for yields in 0..=SHORT_YIELDS {
+            if yields > 0 {
+                cpu::yield_now();
+                shared.engine.look_at_all();
             }
-            cpu::yield_now();
-            shared.engine.look_at_all();
+            let frames = shared.engine.progress(hand);
+            if frames > 0 {
+                if yields > 0 {
+                    shared.crowd.patience.worked();
+                }
+                // Loops of this very thread may be armed, though no other thread is there.
+                return self.came(shared, hand, frames);
+            }
         }
-        if shared.engine.progress(hand) == 0 {
-            return false;
-        }
-        shared.crowd.patience.worked();
-        hand.landed.is_some()
+        false
     }
 }
