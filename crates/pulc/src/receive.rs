@@ -49,6 +49,13 @@ enum Found {
     Nothing,
 }
 
+/// What a hand wants that waits at a port. Other interfaces number their queues from zero, too: its upper half says whose it is,
+/// and a message of theirs never lands in the buffer of a port, nor the other way round.
+#[inline]
+pub(crate) fn lane_of(port: u32) -> u64 {
+    u64::from(Proto::PORT.0) << 32 | u64::from(port)
+}
+
 #[inline]
 pub(crate) fn receive(
     process: &'static Process,
@@ -110,7 +117,7 @@ fn receive_slowly(
             }
             Found::Nothing | Found::NotYet => {
                 let awaited = match into {
-                    Into::Buffer(_) => Awaited::Wanted(Want { lane: port.into(), pattern }),
+                    Into::Buffer(_) => Awaited::Wanted(Want { lane: lane_of(port), pattern }),
                     Into::Vec(_) => Awaited::Posted(post(&mut guard.engine, port, pattern)?),
                 };
                 let (outcome, next) = wait_for(process, guard, awaited, &mut into, patience);

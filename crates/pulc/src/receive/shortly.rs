@@ -1,7 +1,7 @@
 //! The way of most small messages: nothing is kept, and what comes next is what is wanted. The first try of every receive with a
 //! buffer; leaves nothing behind that the long way would have to know, but a message in parts that has begun to come.
 
-use super::{state, table};
+use super::{lane_of, state, table};
 use crate::port::Envelope;
 use crate::waiting::Ticket;
 use pulc_handler::matching::Pattern;
@@ -27,7 +27,7 @@ pub(super) fn receive_shortly(
     if state(table(&mut guard.engine), port).queue.kept_len() > 0 {
         return Shortly::Nothing;
     }
-    let mut hand = Hand::wanting(Want { lane: port.into(), pattern }, buffer);
+    let mut hand = Hand::wanting(Want { lane: lane_of(port), pattern }, buffer);
     process.poll_shortly(guard, &mut hand);
     match (hand.landed, hand.posted_ticket()) {
         (Some((src, tag, len)), _) => Shortly::Landed(Envelope { src, tag, len }),

@@ -3,6 +3,7 @@
 
 use super::{Cost, Kept, PortTable, SMALL_BYTES, Stage, holds, place_of};
 use crate::header::{Header, Kind, Passed};
+use crate::receive::lane_of;
 use crate::transfers::Goal;
 use crate::waiting::{Place, Receive};
 use pulc_base::Rank;
@@ -55,7 +56,7 @@ impl PortTable {
             }
             self.receives.set(posted.ticket, Receive::TooSmall { needed: len });
         }
-        if here.hand.take_want(header.port.into(), src.0, header.tag) {
+        if here.hand.take_want(lane_of(header.port), src.0, header.tag) {
             // All receives that are posted are earlier ones, and none of them accepts it.
             if let Some(buffer) = here.hand.buffer().get_mut(..len) {
                 body.copy_to(buffer);
@@ -126,7 +127,7 @@ impl PortTable {
     /// A message in parts that no posted receive accepts: perhaps the thread that polls wants it.
     pub(super) fn begin_unposted(&mut self, coming: Coming, hand: &mut Hand<'_>) -> Begin {
         let Coming { id, src, header, total, .. } = coming;
-        if hand.take_want(header.port.into(), src.0, header.tag) {
+        if hand.take_want(lane_of(header.port), src.0, header.tag) {
             if total <= hand.buffer().len() {
                 let (tag, place) = (header.tag, Place::new(false));
                 let ticket = self.receives.add(Receive::Coming { src, tag, total, place, done: false });
