@@ -27,6 +27,11 @@ impl Spare {
         Some(buffer)
     }
 
+    /// Keeps nothing any more.
+    pub fn clear(&mut self) {
+        *self = Spare::default();
+    }
+
     /// Takes back a buffer that is no longer needed.
     pub fn give(&mut self, mut buffer: Vec<u8>) {
         let capacity = buffer.capacity();
@@ -55,6 +60,8 @@ mod tests {
             spare.give(Vec::with_capacity(1 << 20));
         }
         assert!(spare.bytes <= SPARE_MAX_BYTES);
+        spare.clear();
+        assert_eq!((spare.buffers.capacity(), spare.bytes), (0, 0));
         assert!(spare.take(usize::MAX).is_none());
     }
 }

@@ -390,6 +390,10 @@ impl ReceiveHandler for PortTable {
         }
     }
 
+    fn rest(&mut self) {
+        self.spare.clear();
+    }
+
     fn as_any_mut(&mut self) -> &mut dyn Any {
         self
     }

@@ -7,10 +7,25 @@ use std::marker::PhantomData;
 pub const WORDS_MAX: usize = 8;
 
 /// Arguments as they travel.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy)]
 pub struct Words {
+    /// What stands behind the first `count` means nothing: words that are used again are not cleared.
     words: [u64; WORDS_MAX],
     count: u8,
+}
+
+impl PartialEq for Words {
+    fn eq(&self, other: &Words) -> bool {
+        self.all() == other.all()
+    }
+}
+
+impl Eq for Words {}
+
+impl std::fmt::Debug for Words {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_list().entries(self.all()).finish()
+    }
 }
 
 impl Words {
@@ -32,7 +47,45 @@ impl Words {
     pub(crate) fn put(&mut self, at: usize, word: u64) {
         self.words[at] = word;
     }
+
+    pub(crate) const fn none() -> Words {
+        Words { words: [0; WORDS_MAX], count: 0 }
+    }
+
+    /// From now on there are so many, of which the caller puts all.
+    ///
+    /// # Panics
+    /// With more than [`WORDS_MAX`].
+    #[inline]
+    pub(crate) fn set_count(&mut self, count: usize) {
+        assert!(count <= WORDS_MAX, "{count} arguments; at most {WORDS_MAX} travel");
+        self.count = count as u8;
+    }
+
+    /// Takes over what `other` has. Words are stored singly: they are read singly soon, and a load that spans two stores waits
+    /// for both.
+    #[inline(always)]
+    pub(crate) fn assign(&mut self, other: &Words) {
+        self.count = other.count;
+        for at in 0..FEW {
+            if at < usize::from(other.count) {
+                self.words[at] = other.words[at];
+            }
+        }
+        if usize::from(other.count) > FEW {
+            self.words[FEW..].copy_from_slice(&other.words[FEW..]);
+        }
+    }
+
+    /// The first ones, zero where there is none.
+    #[inline(always)]
+    pub(crate) fn first(&self) -> [u64; FEW] {
+        std::array::from_fn(|at| if at < usize::from(self.count) { self.words[at] } else { 0 })
+    }
 }
+
+/// Arguments of most messages at most: those that stand in a header.
+pub(crate) const FEW: usize = 3;
 
 /// What fits one word.
 pub trait Word: Copy + 'static {

@@ -2,50 +2,51 @@
 //! with the engine locked; never blocks, never runs a user's handler, and trusts no field of a frame: what names nothing, or
 //! exceeds what was agreed, is dropped and counted, what is honest but not deliverable goes back.
 
-use super::MEDIUM_MAX;
-use super::args::{WORDS_MAX, Words};
+use super::args::WORDS_MAX;
+use super::arrival::{Arrival, Payload};
+use super::front::{Before, Front, WORD_BYTES, behind, check_len, fill, is_complete, read_words};
 use super::returned::Status;
-use super::table::{AmTable, Arrival, Payload, Target, with_rest};
+use super::table::{AmTable, Target};
 use super::wire::{Header, Kind, REPLY_COMES, unpack_slots};
-use pulc_base::Rank;
-use pulc_handler::{Begin, Body, End, Fate, Here, Outbox, ReceiveHandler, TransferId};
+use pulc_base::{Proto, Rank};
+use pulc_handler::{Begin, Body, End, Fate, Hand, Here, Outbox, ReceiveHandler, TransferId};
 use std::any::Any;
-use std::sync::Arc;
 
-const WORD_BYTES: usize = 8;
-
-/// A frame's header, the arguments in it, and who sent it.
-#[derive(Clone, Copy)]
-pub(super) struct Front {
-    pub src: Rank,
-    pub header: Header,
-    pub words: Words,
+/// What a thread watches that waits for this bundle.
+#[inline]
+pub(super) fn lane_of(bundle: u32) -> u64 {
+    u64::from(Proto::AM.0) << 32 | u64::from(bundle)
 }
 
 impl AmTable {
     #[inline]
-    fn request(&mut self, front: Front, body: Body<'_>, outbox: &mut Outbox) {
+    fn request(&mut self, front: Front<'_>, body: Body<'_>, here: &mut Here<'_, '_>) {
         let Front { src, header, .. } = front;
-        match self.admit(&front, body.len()) {
-            Ok(words) => {
-                let (words, payload) = self.take_in(&front, words, body);
-                match payload {
-                    Ok(payload) => self.requested(src, header, words, payload),
-                    Err(why) => self.refuse(header.channel, header.slot, why, outbox),
-                }
+        let why = match self.admit(&front, body.len()) {
+            Ok(before) => {
+                let mut arrival = self.fresh();
+                let Err(why) = self.take_in(&front, before, body, &mut arrival) else {
+                    return self.requested(src, header, arrival, here.hand);
+                };
+                self.used(arrival);
+                why
             }
-            Err(Some(why)) => self.refuse(header.channel, header.slot, why, outbox),
-            Err(None) => self.tally.strays += 1,
-        }
+            Err(Some(why)) => why,
+            Err(None) => {
+                self.tally.strays += 1;
+                return;
+            }
+        };
+        self.refuse(header.channel, header.slot, why, here.outbox);
     }
 
     /// Whether a request may come in; takes its slot. `Err(None)`: nothing honest sends this.
     #[inline]
-    pub(super) fn admit(&mut self, front: &Front, len: usize) -> Result<Words, Option<Status>> {
-        let Front { src, header, words } = *front;
+    pub(super) fn admit(&mut self, front: &Front<'_>, len: usize) -> Result<Before, Option<Status>> {
+        let Front { src, header, .. } = *front;
         let incoming = self.incoming.get(header.channel).filter(|incoming| incoming.src == src).ok_or(None)?;
         let slot = incoming.slots.get_mut(usize::from(header.slot)).filter(|slot| !slot.busy).ok_or(None)?;
-        let args = if header.kind.sends_args_before() { slot.args.take() } else { None };
+        let before = if header.kind.sends_args_before() { slot.args.take() } else { None };
         slot.busy = true;
         let endpoint = incoming.endpoint.as_ref().ok_or(Some(Status::BadEndpoint))?;
         if !endpoint.admits(incoming.tag) {
@@ -56,41 +57,52 @@ impl AmTable {
             _ => None,
         };
         check_len(&header, len, segment.map_or(0, |segment| segment.len())).map_err(Some)?;
-        complete(&header, words, args).ok_or(Some(Status::BadArguments))
+        if is_complete(&header, &before) { Ok(before) } else { Err(Some(Status::BadArguments)) }
     }
 
-    /// The payload of a whole message, and the arguments at its front.
+    /// The arguments and the payload of a whole message.
     #[inline]
-    fn take_in(&mut self, front: &Front, words: Words, body: Body<'_>) -> (Words, Result<Payload, Status>) {
+    fn take_in(
+        &mut self,
+        front: &Front<'_>,
+        before: Before,
+        body: Body<'_>,
+        arrival: &mut Arrival,
+    ) -> Result<(), Status> {
         let header = &front.header;
+        fill(&mut arrival.about.words, front, before);
         match header.kind {
             Kind::Short | Kind::ReplyShort => {
-                let mut bytes = [0; WORDS_MAX * WORD_BYTES];
-                let len = body.copy_to(&mut bytes);
-                (read_words(words, header.kind, &bytes[..len]), Ok(Payload::None))
-            }
-            Kind::Medium | Kind::ReplyMedium => match self.spare.take(body.len()) {
-                Some(mut bytes) => {
-                    body.append_to(&mut bytes);
-                    (read_words(words, header.kind, &bytes), Ok(Payload::Bytes { bytes, skip: behind(header) }))
+                if !body.is_empty() {
+                    let mut bytes = [0; WORDS_MAX * WORD_BYTES];
+                    let len = body.copy_to(&mut bytes);
+                    read_words(&mut arrival.about.words, header.kind, &bytes[..len]);
                 }
-                None => (words, Err(Status::NoRoom)),
-            },
+            }
+            Kind::Medium | Kind::ReplyMedium => {
+                let mut bytes = self.spare.take(body.len()).ok_or(Status::NoRoom)?;
+                body.append_to(&mut bytes);
+                read_words(&mut arrival.about.words, header.kind, &bytes);
+                arrival.payload = Payload::Bytes { bytes, skip: behind(header) };
+            }
             Kind::Long | Kind::ReplyLong => {
                 let (offset, len) = (header.offset as usize, body.len());
                 let placed = match self.landing_of(front) {
                     Some(endpoint) => self.place(endpoint, offset, body),
                     None => false,
                 };
-                let payload = if placed { Ok(Payload::Landed { offset, len }) } else { Err(Status::NoRoom) };
-                (words, payload)
+                if !placed {
+                    return Err(Status::NoRoom);
+                }
+                arrival.payload = Payload::Landed { offset, len };
             }
-            _ => (words, Ok(Payload::Offer { len: header.offset })),
+            _ => arrival.payload = Payload::Offer { len: header.offset },
         }
+        Ok(())
     }
 
     /// The endpoint whose segment a long message goes to.
-    pub(super) fn landing_of(&mut self, front: &Front) -> Option<u32> {
+    pub(super) fn landing_of(&mut self, front: &Front<'_>) -> Option<u32> {
         match front.header.kind {
             Kind::Long => Some(self.incoming.get(front.header.channel)?.endpoint.as_ref()?.number),
             _ => Some(self.outgoing.get(front.header.channel)?.owner.number),
@@ -102,70 +114,94 @@ impl AmTable {
         segment.is_some_and(|segment| segment.place(offset, body))
     }
 
+    /// A request is here with its arguments and its payload.
     #[inline]
-    pub(super) fn requested(&mut self, src: Rank, header: Header, words: Words, payload: Payload) {
+    pub(super) fn requested(&mut self, src: Rank, header: Header, mut arrival: Box<Arrival>, hand: &mut Hand<'_>) {
         let incoming = self.incoming.get(header.channel);
-        let Some((Some(endpoint), reply_to)) = incoming.map(|incoming| (incoming.endpoint.clone(), incoming.reply_to))
-        else {
-            return self.graves.bury(payload);
+        let Some((Some(endpoint), reply_to)) = incoming.map(|incoming| (&incoming.endpoint, incoming.reply_to)) else {
+            return self.graves.bury(arrival);
         };
-        let Header { kind, handler, slot, tell, channel, .. } = header;
-        self.arrived(Arrival { endpoint, kind, handler, slot, tell, channel, reply_to, src, words, payload });
+        let bundle = endpoint.bundle;
+        let about = &mut arrival.about;
+        about.is_for(endpoint);
+        (about.kind, about.handler, about.slot, about.tell) = (header.kind, header.handler, header.slot, header.tell);
+        (about.channel, about.reply_to, about.src) = (header.channel, reply_to, src);
+        self.arrived(bundle, arrival);
+        hand.found(lane_of(bundle), src);
     }
 
     #[inline]
-    fn reply(&mut self, front: Front, body: Body<'_>) {
+    fn reply(&mut self, front: Front<'_>, body: Body<'_>, hand: &mut Hand<'_>) {
         match self.expect(&front, body.len()) {
-            Ok(words) => {
-                let (words, payload) = self.take_in(&front, words, body);
-                self.replied(&front.header, words, payload);
+            Ok(before) => {
+                let mut arrival = self.fresh();
+                if let Err(why) = self.take_in(&front, before, body, &mut arrival) {
+                    self.is_lost(&mut arrival, why);
+                }
+                self.replied(&front.header, arrival, hand);
             }
-            Err(Some(why)) => self.replied(&front.header, front.words, Err(why)),
+            Err(Some(why)) => self.reply_lost(&front, why, hand),
             Err(None) => self.tally.strays += 1,
         }
     }
 
+    /// A reply that cannot be delivered: this end's error handler hears of it.
+    #[cold]
+    pub(super) fn reply_lost(&mut self, front: &Front<'_>, why: Status, hand: &mut Hand<'_>) {
+        let mut arrival = self.fresh();
+        fill(&mut arrival.about.words, front, None);
+        self.is_lost(&mut arrival, why);
+        self.replied(&front.header, arrival, hand);
+    }
+
+    #[cold]
+    pub(super) fn is_lost(&mut self, arrival: &mut Arrival, why: Status) {
+        self.tally.returned += 1;
+        arrival.payload = Payload::Returned(why);
+    }
+
     /// Whether a reply is waited for; no second one is from here on.
     #[inline]
-    pub(super) fn expect(&mut self, front: &Front, len: usize) -> Result<Words, Option<Status>> {
-        let Front { src, header, words } = *front;
+    pub(super) fn expect(&mut self, front: &Front<'_>, len: usize) -> Result<Before, Option<Status>> {
+        let Front { src, header, .. } = *front;
         let outgoing = self.outgoing.get(header.channel).filter(|outgoing| outgoing.dst == src).ok_or(None)?;
         let endpoint = outgoing.owner.number;
         let slot = outgoing.busy(header.slot).filter(|slot| !slot.answered).ok_or(None)?;
         slot.answered = true;
-        let args = if header.kind.sends_args_before() { slot.args.take() } else { None };
+        let before = if header.kind.sends_args_before() { slot.args.take() } else { None };
         let segment = match header.kind {
             Kind::ReplyLong => self.endpoints.get(endpoint).and_then(|state| state.segment.as_ref()),
             _ => None,
         };
         check_len(&header, len, segment.map_or(0, |segment| segment.len())).map_err(Some)?;
-        complete(&header, words, args).ok_or(Some(Status::BadArguments))
+        if is_complete(&header, &before) { Ok(before) } else { Err(Some(Status::BadArguments)) }
     }
 
-    /// A reply is complete, or was found undeliverable: then this end's error handler hears of it.
+    /// A reply is complete, or will never be.
     #[inline]
-    pub(super) fn replied(&mut self, header: &Header, words: Words, payload: Result<Payload, Status>) {
-        let &Header { kind, handler, slot, channel, .. } = header;
-        let Some(outgoing) = self.outgoing.get(channel) else { return };
-        let (endpoint, src) = (Arc::clone(&outgoing.owner), outgoing.dst);
-        let tell = outgoing.busy(slot).is_some_and(|slot| slot.tell.is_some());
-        let payload = payload.unwrap_or_else(|why| {
-            self.tally.returned += 1;
-            Payload::Returned(why)
-        });
-        self.arrived(Arrival { endpoint, kind, handler, slot, tell, channel, reply_to: 0, src, words, payload });
+    pub(super) fn replied(&mut self, header: &Header, mut arrival: Box<Arrival>, hand: &mut Hand<'_>) {
+        let Some(outgoing) = self.outgoing.get(header.channel) else { return self.used(arrival) };
+        let (bundle, src) = (outgoing.owner.bundle, outgoing.dst);
+        let about = &mut arrival.about;
+        about.is_for(&outgoing.owner);
+        about.tell = outgoing.busy(header.slot).is_some_and(|slot| slot.tell.is_some());
+        (about.kind, about.handler, about.slot) = (header.kind, header.handler, header.slot);
+        (about.channel, about.reply_to, about.src) = (header.channel, 0, src);
+        self.arrived(bundle, arrival);
+        hand.found(lane_of(bundle), src);
     }
 
     /// Arguments that come before their long message.
-    fn args_before(&mut self, front: Front, body: Body<'_>) {
-        let Front { src, header, words } = front;
+    fn args_before(&mut self, front: Front<'_>, body: Body<'_>) {
+        let Front { src, header, .. } = front;
         let mut bytes = [0; WORDS_MAX * WORD_BYTES];
         if body.len() != behind(&header) {
             self.tally.strays += 1;
             return;
         }
         let len = body.copy_to(&mut bytes);
-        let words = read_words(words, header.kind, &bytes[..len]);
+        let mut words = front.inline.words();
+        read_words(&mut words, header.kind, &bytes[..len]);
         let mut args = Box::new([0; WORDS_MAX]);
         args[..words.all().len()].copy_from_slice(words.all());
         let place = if header.kind == Kind::Args {
@@ -184,8 +220,8 @@ impl AmTable {
     }
 
     /// Handlers of these requests have returned. Nothing else will be said about them, unless a reply is said to be on its way.
-    fn acknowledged(&mut self, front: Front, outbox: &mut Outbox) {
-        let Front { src, header, words } = front;
+    fn acknowledged(&mut self, front: Front<'_>, outbox: &mut Outbox) {
+        let (Front { src, header, .. }, words) = (front, front.inline.words());
         for slot in std::iter::once(header.slot).chain(unpack_slots(words.all())) {
             let outgoing = self.outgoing.get(header.channel).filter(|outgoing| outgoing.dst == src);
             let busy = outgoing.and_then(|outgoing| outgoing.busy(slot));
@@ -205,8 +241,8 @@ impl AmTable {
     }
 
     #[inline(never)]
-    fn rest(&mut self, front: Front, body: Body<'_>, outbox: &mut Outbox) {
-        let Front { src, header, words } = front;
+    fn control(&mut self, front: Front<'_>, body: Body<'_>, here: &mut Here<'_, '_>) {
+        let (Front { src, header, .. }, words, outbox) = (front, front.inline.words(), &mut *here.outbox);
         match header.kind {
             Kind::Args | Kind::ReplyArgs => self.args_before(front, body),
             Kind::Returned => match (Status::from(header.handler), self.outgoing.get(header.channel)) {
@@ -230,7 +266,7 @@ impl AmTable {
                     {
                         body.copy_to(place);
                     }
-                    self.end_parts(transfer, outbox);
+                    self.end_parts(transfer, here);
                 }
                 None => self.tally.strays += 1,
             },
@@ -239,65 +275,19 @@ impl AmTable {
     }
 }
 
-/// Bytes of arguments that stand in front of the payload.
-pub(super) fn behind(header: &Header) -> usize {
-    match header.kind.sends_args_before() {
-        true => 0,
-        false => usize::from(header.words).saturating_sub(header.kind.words_inline()) * WORD_BYTES,
-    }
-}
-
-/// Whether a body may have this length, and its place exists.
-#[inline]
-fn check_len(header: &Header, len: usize, segment: usize) -> Result<(), Status> {
-    match header.kind {
-        Kind::Short | Kind::ReplyShort if len != behind(header) => Err(Status::BadArguments),
-        Kind::Medium | Kind::ReplyMedium if len < behind(header) => Err(Status::BadArguments),
-        Kind::Medium | Kind::ReplyMedium if len - behind(header) > MEDIUM_MAX => Err(Status::BadLength),
-        Kind::Long | Kind::ReplyLong => match usize::try_from(header.offset) {
-            Ok(offset) if offset > segment => Err(Status::BadOffset),
-            Ok(offset) if len > segment - offset => Err(Status::BadLength),
-            Ok(_) => Ok(()),
-            Err(_) => Err(Status::BadOffset),
-        },
-        Kind::Fetch if len > 0 => Err(Status::BadLength),
-        _ => Ok(()),
-    }
-}
-
-/// The words of a message, with those that came before it; what stands in its body is read later.
-#[inline]
-fn complete(header: &Header, words: Words, args: Option<Box<[u64; WORDS_MAX]>>) -> Option<Words> {
-    let inline = header.kind.words_inline();
-    if !header.kind.sends_args_before() || usize::from(header.words) <= inline {
-        return Some(words);
-    }
-    Some(with_rest(words, inline, &*args?))
-}
-
-/// Fills in the words that stand in front of the payload.
-#[inline]
-pub(super) fn read_words(mut words: Words, kind: Kind, bytes: &[u8]) -> Words {
-    let inline = kind.words_inline();
-    for (at, word) in (inline..words.all().len()).zip(bytes.as_chunks::<WORD_BYTES>().0) {
-        words.put(at, u64::from_le_bytes(*word));
-    }
-    words
-}
-
 impl ReceiveHandler for AmTable {
     #[inline]
     fn message(&mut self, src: Rank, header: &[u8], body: Body<'_>, _cost: u64, here: &mut Here<'_, '_>) -> Fate {
-        let Some((header, words)) = Header::parse(header) else {
+        let Some((header, inline)) = Header::parse(header) else {
             self.tally.strays += 1;
             return Fate::Done;
         };
-        let front = Front { src, header, words };
+        let front = Front { src, header, inline };
         match header.kind {
-            Kind::Short | Kind::Medium | Kind::Long | Kind::Fetch => self.request(front, body, here.outbox),
-            Kind::ReplyShort | Kind::ReplyMedium | Kind::ReplyLong => self.reply(front, body),
+            Kind::Short | Kind::Medium | Kind::Long | Kind::Fetch => self.request(front, body, here),
+            Kind::ReplyShort | Kind::ReplyMedium | Kind::ReplyLong => self.reply(front, body, here.hand),
             Kind::Ack => self.acknowledged(front, here.outbox),
-            _ => self.rest(front, body, here.outbox),
+            _ => self.control(front, body, here),
         }
         Fate::Done
     }
@@ -311,9 +301,9 @@ impl ReceiveHandler for AmTable {
         _cost: u64,
         here: &mut Here<'_, '_>,
     ) -> Begin {
-        let front = Header::parse(header).map(|(header, words)| Front { src: id.src, header, words });
+        let front = Header::parse(header).map(|(header, inline)| Front { src: id.src, header, inline });
         match front {
-            Some(front) => Begin::Take(self.begin_parts(id, front, total, here.outbox).map_or(0, u64::from)),
+            Some(front) => Begin::Take(self.begin_parts(id, front, total, here).map_or(0, u64::from)),
             None => {
                 self.tally.strays += 1;
                 Begin::Take(0)
@@ -327,7 +317,7 @@ impl ReceiveHandler for AmTable {
 
     fn end(&mut self, number: u64, here: &mut Here<'_, '_>) -> Fate {
         if let Some(transfer) = self.transfers.remove(number as u32) {
-            self.end_parts(transfer, here.outbox);
+            self.end_parts(transfer, here);
         }
         Fate::Done
     }
@@ -338,6 +328,11 @@ impl ReceiveHandler for AmTable {
 
     fn peer_gone(&mut self, rank: Rank, end: End, _here: &mut Here<'_, '_>) {
         self.forget(rank, end);
+    }
+
+    fn rest(&mut self) {
+        self.spare.clear();
+        self.forget_idle();
     }
 
     fn as_any_mut(&mut self) -> &mut dyn Any {

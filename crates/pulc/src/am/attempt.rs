@@ -89,11 +89,12 @@ impl Peer {
             table.tally.again += 1;
             return Ok(None);
         };
+        table.tally.requests += 1;
         let state = &mut outgoing.slots[usize::from(slot)];
         state.busy = true;
         state.kind = asked.kind;
         state.handler = asked.handler;
-        state.words = *asked.words;
+        state.words.assign(asked.words);
         if let Some(event) = asked.tell {
             state.tell = Some(event.state());
         }
@@ -114,6 +115,7 @@ impl Peer {
     pub(crate) fn unreserve(&self, engine: &mut Engine, slot: u16) {
         let table = send::table(engine);
         table.tally.again += 1;
+        table.tally.requests -= 1;
         if let Some(outgoing) = table.outgoing.get(self.channel) {
             if let Some(busy) = outgoing.busy(slot) {
                 busy.tell = None;
@@ -138,10 +140,7 @@ impl Peer {
     #[inline]
     pub(crate) fn settle(&self, engine: &mut Engine, slot: u16, sent: Result<bool, SendFault>) -> Tried<()> {
         match sent {
-            Ok(true) => {
-                send::table(engine).tally.requests += 1;
-                Ok(Some(()))
-            }
+            Ok(true) => Ok(Some(())),
             Ok(false) => {
                 self.unreserve(engine, slot);
                 Ok(None)
@@ -194,10 +193,7 @@ impl Peer {
                 drop(guard);
                 Err(error::of_send(bundle.process, fault))
             }
-            Some(Ok(())) | None => {
-                table.tally.requests += 1;
-                Ok(())
-            }
+            Some(Ok(())) | None => Ok(()),
         }
     }
 
@@ -247,7 +243,8 @@ impl Peer {
         let outgoing = send::table(engine).outgoing.get(self.channel)?;
         let channel = outgoing.remote;
         let busy = outgoing.busy(slot).filter(|busy| !busy.answered)?;
-        (busy.handler, busy.words) = (handler, *words);
+        busy.handler = handler;
+        busy.words.assign(words);
         let words = words.all().len() as u8;
         Some(Header { kind: Kind::Medium, words, handler, slot, tell: false, channel, offset: 0 })
     }

@@ -1,24 +1,32 @@
 //! Bundles: the unit of progress. Whoever polls or waits on a bundle runs the handlers of its endpoints, never with the engine
 //! locked. Public; everything in this room that blocks goes through [`Inner::drive`].
 
+use super::arrival::Arrival;
+use super::arrive::lane_of;
 use super::endpoint::Endpoint;
 use super::event::{Event, Group};
 use super::graveyard;
-use super::run::{self, Ran};
+use super::run;
 use super::send;
 use super::serve::Server;
 use super::table::{AmTable, BundleState, Tally};
+use super::token::Call;
 use crate::{Error, Pulc, params};
 use pulc_base::Proto;
 use pulc_base::clock::{self, Nanos};
 use pulc_handler::{Engine, Guard, Hand, Process, Waited, Watch};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Handlers run in one poll at most.
 const POLL_BUDGET: usize = 256;
+
+/// And so often is looked for more meanwhile.
+const POLLS_MAX: usize = 16;
+
+/// Batches of handlers between two looks at the clock.
+const BATCHES_PER_LOOK: u32 = 64;
 
 /// Whether handlers of a bundle may run at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,6 +123,13 @@ impl Bundle {
         self.inner.check()?;
         let deadline = deadline(timeout);
         let (inner, mut guard) = (&*self.inner, self.inner.process.lock());
+        if inner.look_shortly(&mut guard) {
+            let (count, next) = inner.run_queued(guard);
+            if count > 0 {
+                return Ok(count);
+            }
+            guard = next;
+        }
         loop {
             let (waited, next) = inner.process.wait(guard, &mut Hand::empty(), deadline, Watch::News, |engine, _| {
                 send::table(engine).is_ready(inner.number).then_some(())
@@ -140,6 +155,7 @@ impl Bundle {
         let deadline = deadline(timeout);
         let inner = &*self.inner;
         inner.check()?;
+        let mut batches = 0_u32;
         loop {
             let mut guard = inner.process.lock();
             let seen = send::table(&mut guard.engine).tally.handled;
@@ -148,17 +164,23 @@ impl Bundle {
             if done() {
                 return Ok(());
             }
+            let mut guard = inner.process.lock();
+            // A deadline counts also for whoever is flooded with what is not enough.
+            batches = batches.wrapping_add(1);
+            if !batches.is_multiple_of(BATCHES_PER_LOOK) && inner.look_shortly(&mut guard) {
+                drop(inner.run_queued(guard).1);
+                continue;
+            }
             let now = clock::now();
             if deadline.is_some_and(|deadline| now >= deadline) {
                 return Err(Error::Timeout);
             }
             let look_again = now + super::LOOK_AGAIN;
             let until = deadline.map_or(look_again, |deadline| deadline.min(look_again));
-            let (_, guard) =
-                inner.process.wait(inner.process.lock(), &mut Hand::empty(), Some(until), Watch::News, |engine, _| {
-                    let table = send::table(engine);
-                    (table.is_ready(inner.number) || table.tally.handled != seen).then_some(())
-                });
+            let (_, guard) = inner.process.wait(guard, &mut Hand::empty(), Some(until), Watch::News, |engine, _| {
+                let table = send::table(engine);
+                (table.is_ready(inner.number) || table.tally.handled != seen).then_some(())
+            });
             drop(inner.run_queued(guard).1);
         }
     }
@@ -241,31 +263,52 @@ impl Inner {
         }
     }
 
+    /// Whether a handler can run now, or after a moment of polling: the way of most waits.
+    #[inline]
+    fn look_shortly(&self, guard: &mut Guard<'_>) -> bool {
+        send::table(&mut guard.engine).is_ready(self.number)
+            || self.process.poll_shortly(guard, &mut Hand::watching(lane_of(self.number)))
+    }
+
     /// Runs what waits for its handler; how many have run.
     #[inline]
     pub fn run_queued<'p>(&'p self, mut guard: Guard<'p>) -> (usize, Guard<'p>) {
-        let mut count = 0;
-        while count < POLL_BUDGET
-            && let Some(mut arrival) = send::table(&mut guard.engine).take(self.number)
-        {
-            drop(guard);
-            let ran = Ran::of(self, &mut arrival);
-            if let Err(forked) = self.process.check_fork() {
-                panic!("a handler forked and returned in the child: {forked}");
+        let (mut count, mut polls) = (0, 0);
+        let mut next = send::table(&mut guard.engine).take(self.number);
+        loop {
+            while let Some(mut arrival) = next {
+                drop(guard);
+                let is_request = run::is_request(&arrival);
+                let Arrival { about, payload } = &mut *arrival;
+                let call = Call::of(self.process, about, is_request);
+                let verdict = run::run(self, &call, payload);
+                if let Err(forked) = self.process.check_fork() {
+                    panic!("a handler forked and returned in the child: {forked}");
+                }
+                guard = self.process.lock();
+                run::finish(self, &mut guard, &call, verdict);
+                count += 1;
+                let table = send::table(&mut guard.engine);
+                table.used(arrival);
+                next = if count < POLL_BUDGET { table.take(self.number) } else { None };
             }
-            guard = self.process.lock();
-            ran.finish(self, &mut guard, &mut arrival);
-            // The table shares an open endpoint, so that only this one may be the last to have a closed one's handlers.
-            if arrival.endpoint.closed.load(Ordering::Relaxed) {
-                send::table(&mut guard.engine).graves.bury(arrival);
+            let table = send::table(&mut guard.engine);
+            if !table.has_chores() {
+                break;
             }
-            count += 1;
+            // Acknowledgements wait for company while there are more messages to handle.
+            polls += 1;
+            if count == 0 || count >= POLL_BUDGET || polls > POLLS_MAX || !self.process.poll_hot(&mut guard) {
+                send::flush_acks(&mut guard.engine);
+                guard = graveyard::emptied(self.process, guard);
+                break;
+            }
+            next = send::table(&mut guard.engine).take(self.number);
         }
         if count > 0 {
-            send::flush_acks(&mut guard.engine);
             // Credit may be back that other threads wait for, and the next handler's turn has come.
             self.process.announce(&guard);
         }
-        (count, graveyard::emptied(self.process, guard))
+        (count, guard)
     }
 }

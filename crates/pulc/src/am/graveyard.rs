@@ -15,6 +15,11 @@ impl Graveyard {
         self.0.push(Box::new(value));
     }
 
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.0.len()
@@ -24,7 +29,7 @@ impl Graveyard {
 /// Drops what is buried, with the engine unlocked meanwhile.
 #[inline]
 pub(crate) fn emptied<'p>(process: &'p Process, mut guard: Guard<'p>) -> Guard<'p> {
-    if send::table(&mut guard.engine).graves.0.is_empty() {
+    if send::table(&mut guard.engine).graves.is_empty() {
         return guard;
     }
     leave(guard);

@@ -148,7 +148,7 @@ proptest! {
     #[test]
     fn a_header_of_random_bytes_is_never_read_beyond_its_end(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
         if let Some((header, words)) = Header::parse(&bytes) {
-            prop_assert!(words.all().len() == usize::from(header.words) && bytes.len() <= 32);
+            prop_assert!(words.words().all().len() == usize::from(header.words) && bytes.len() <= 32);
         }
     }
 }

@@ -35,12 +35,14 @@
 
 mod allowance;
 mod args;
+mod arrival;
 mod arrive;
 mod attempt;
 mod bundle;
 mod channels;
 mod endpoint;
 mod event;
+mod front;
 pub(crate) mod fuzz;
 mod graveyard;
 mod handlers;

@@ -1,18 +1,20 @@
 //! Messages in parts and payloads that are fetched: where their parts go until they are complete. Called by `arrive` with the
 //! engine locked; never blocks, and takes no more bytes than were announced and agreed to.
 
-use super::arrive::{Front, behind, read_words};
+use super::args::Words;
+use super::arrival::Payload;
+use super::front::{Front, behind, fill, read_words};
 use super::returned::Status;
-use super::table::{AmTable, Payload, Target, Transfer, header};
+use super::table::{AmTable, Target, Transfer, header};
 use super::wire::{Header, Kind};
 use pulc_base::Proto;
-use pulc_handler::{Body, Outbox, Parcel, TransferId};
+use pulc_handler::{Body, Here, Outbox, Parcel, TransferId};
 
 impl AmTable {
     /// A fetch is wanted: its payload leaves.
-    pub(super) fn wanted(&mut self, front: Front, outbox: &mut Outbox) {
-        let Front { src, header: asked, words } = front;
-        let &[number] = words.all() else {
+    pub(super) fn wanted(&mut self, front: Front<'_>, outbox: &mut Outbox) {
+        let Front { src, header: asked, inline } = front;
+        let &[number] = inline.words().all() else {
             self.tally.strays += 1;
             return;
         };
@@ -32,8 +34,8 @@ impl AmTable {
     }
 
     /// The transfer that a wanted payload belongs to.
-    pub(super) fn fetching(&mut self, front: &Front, total: usize) -> Option<u32> {
-        let &[number] = front.words.all() else { return None };
+    pub(super) fn fetching(&mut self, front: &Front<'_>, total: usize) -> Option<u32> {
+        let &[number] = front.inline.words().all() else { return None };
         let number = u32::try_from(number).ok()?;
         let transfer = self.transfers.get(number)?;
         let is_it = transfer.id.src == front.src
@@ -49,9 +51,9 @@ impl AmTable {
     pub(super) fn begin_parts(
         &mut self,
         id: TransferId,
-        front: Front,
+        front: Front<'_>,
         total: usize,
-        outbox: &mut Outbox,
+        here: &mut Here<'_, '_>,
     ) -> Option<u32> {
         let header = front.header;
         if header.kind == Kind::Wanted {
@@ -64,51 +66,67 @@ impl AmTable {
             Kind::ReplyMedium | Kind::ReplyLong => self.expect(&front, total),
             _ => Err(None),
         };
-        let target = match (admitted, header.kind) {
-            (Ok(words), Kind::Long | Kind::ReplyLong) => {
-                self.landing_of(&front).map(|endpoint| (words, Target::Segment { endpoint, failed: false }))
-            }
-            (Ok(words), _) => self.spare.take(total).map(|bytes| (words, Target::Bytes(bytes))),
-            (Err(None), _) => {
+        let before = match admitted {
+            Ok(before) => before,
+            Err(None) => {
                 self.tally.strays += 1;
                 return None;
             }
-            (Err(Some(why)), _) => {
-                self.not_taken(&front, why, outbox);
+            Err(Some(why)) => {
+                self.not_taken(&front, why, here);
                 return None;
             }
         };
-        let Some((words, target)) = target else {
-            self.not_taken(&front, Status::NoRoom, outbox);
+        let target = match header.kind {
+            Kind::Long | Kind::ReplyLong => {
+                self.landing_of(&front).map(|endpoint| Target::Segment { endpoint, failed: false })
+            }
+            _ => self.spare.take(total).map(Target::Bytes),
+        };
+        let Some(target) = target else {
+            self.not_taken(&front, Status::NoRoom, here);
             return None;
         };
+        let mut words = Words::none();
+        fill(&mut words, &front, before);
         self.transfers.add(|_| Transfer { id, header, words, target, arrived: 0, total })
     }
 
     #[cold]
-    pub(super) fn not_taken(&mut self, front: &Front, why: Status, outbox: &mut Outbox) {
+    fn not_taken(&mut self, front: &Front<'_>, why: Status, here: &mut Here<'_, '_>) {
         match front.header.kind {
-            Kind::Medium | Kind::Long => self.refuse(front.header.channel, front.header.slot, why, outbox),
-            _ => self.replied(&front.header, front.words, Err(why)),
+            Kind::Medium | Kind::Long => self.refuse(front.header.channel, front.header.slot, why, here.outbox),
+            _ => self.reply_lost(front, why, here.hand),
         }
     }
 
-    pub(super) fn end_parts(&mut self, transfer: Transfer, outbox: &mut Outbox) {
+    pub(super) fn end_parts(&mut self, transfer: Transfer, here: &mut Here<'_, '_>) {
         let Transfer { id, header, mut words, target, total, .. } = transfer;
         let payload = match target {
             Target::Bytes(bytes) => {
-                words = read_words(words, header.kind, &bytes);
+                read_words(&mut words, header.kind, &bytes);
                 Ok(Payload::Bytes { bytes, skip: behind(&header) })
             }
             Target::Segment { failed: true, .. } => Err(Status::NoRoom),
             Target::Segment { .. } => Ok(Payload::Landed { offset: header.offset as usize, len: total }),
             // It took the slot when it was offered: it is a request whose handler goes on now.
-            Target::Fetching(landing) => return self.requested(id.src, header, words, Payload::Fetched(landing)),
+            Target::Fetching(landing) => Ok(Payload::Fetched(landing)),
         };
-        match (header.kind, payload) {
-            (Kind::Medium | Kind::Long, Ok(payload)) => self.requested(id.src, header, words, payload),
-            (Kind::Medium | Kind::Long, Err(why)) => self.refuse(header.channel, header.slot, why, outbox),
-            (_, payload) => self.replied(&header, words, payload),
+        let is_request = matches!(header.kind, Kind::Medium | Kind::Long | Kind::Fetch);
+        let mut arrival = self.fresh();
+        arrival.about.words = words;
+        match payload {
+            Ok(payload) => arrival.payload = payload,
+            Err(why) if is_request => {
+                self.used(arrival);
+                return self.refuse(header.channel, header.slot, why, here.outbox);
+            }
+            Err(why) => self.is_lost(&mut arrival, why),
+        }
+        if is_request {
+            self.requested(id.src, header, arrival, here.hand);
+        } else {
+            self.replied(&header, arrival, here.hand);
         }
     }
 

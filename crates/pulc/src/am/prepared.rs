@@ -97,7 +97,6 @@ impl<'a> Prepared<'a> {
             send::parcel(engine, self.peer.rank(), front.bytes(), Arc::new(Part { buffer, from }));
         }
         self.left = true;
-        send::table(engine).tally.requests += 1;
         Ok(())
     }
 }

@@ -2,11 +2,12 @@
 //! bundles with the engine locked; never blocks.
 
 use super::MEDIUM_MAX;
-use super::args::{WORDS_MAX, Words};
+use super::args::{FEW, WORDS_MAX, Words};
+use super::arrival::{About, Payload as Arrived};
 use super::event::EventState;
 use super::peer::Bytes;
 use super::returned::Status;
-use super::table::{AmTable, Arrival, Payload as Arrived};
+use super::table::AmTable;
 use super::wire::{Header, Kind, REPLY_COMES, pack_slots};
 use crate::Error;
 use pulc_base::{Proto, Rank};
@@ -47,10 +48,22 @@ pub(crate) fn rest_of(words: &Words, inline: usize) -> ([u8; 8 * WORDS_MAX], usi
 /// Sends a short message if there is room.
 #[inline]
 pub(crate) fn try_short(engine: &mut Engine, dst: Rank, header: Header, words: &Words) -> Result<bool, SendFault> {
-    let front = header.front(words.all());
-    if words.all().len() <= header.kind.words_inline() {
-        return engine.try_uncounted(dst, Proto::AM, front.bytes(), &[]);
+    if words.all().len() <= FEW && header.kind.words_inline() == FEW {
+        return try_few(engine, dst, header, words.first());
     }
+    try_longer(engine, dst, header, words)
+}
+
+/// The same with arguments that all stand in the header.
+#[inline]
+pub(crate) fn try_few(engine: &mut Engine, dst: Rank, header: Header, few: [u64; FEW]) -> Result<bool, SendFault> {
+    let (front, count) = header.front_of_few(few);
+    engine.try_uncounted_words(dst, Proto::AM, front, count)
+}
+
+#[inline(never)]
+fn try_longer(engine: &mut Engine, dst: Rank, header: Header, words: &Words) -> Result<bool, SendFault> {
+    let front = header.front(words.all());
     let (rest, len) = rest_of(words, header.kind.words_inline());
     engine.try_uncounted(dst, Proto::AM, front.bytes(), &rest[..len])
 }
@@ -225,11 +238,13 @@ fn send_acks(engine: &mut Engine, channel: u32) {
 
 /// A reply found nobody: this end's error handler hears of it.
 #[cold]
-pub(crate) fn reply_came_back(engine: &mut Engine, request: &Arrival, kind: Kind, handler: u8, words: Words) {
+pub(crate) fn reply_came_back(engine: &mut Engine, request: &About, kind: Kind, handler: u8, words: Words) {
     let table = table(engine);
     table.tally.returned += 1;
-    table.arrived(Arrival {
-        endpoint: Arc::clone(&request.endpoint),
+    let Some(endpoint) = request.endpoint.clone() else { return };
+    let (bundle, mut arrival) = (endpoint.bundle, table.fresh());
+    arrival.about = About {
+        endpoint: Some(endpoint),
         kind,
         handler,
         slot: request.slot,
@@ -238,6 +253,7 @@ pub(crate) fn reply_came_back(engine: &mut Engine, request: &Arrival, kind: Kind
         reply_to: 0,
         src: request.src,
         words,
-        payload: Arrived::Returned(Status::PeerGone),
-    });
+    };
+    arrival.payload = Arrived::Returned(Status::PeerGone);
+    table.arrived(bundle, arrival);
 }

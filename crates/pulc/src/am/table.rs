@@ -3,7 +3,8 @@
 //! handler of a user ever runs from here.
 
 use super::allowance::Allowance;
-use super::args::{WORDS_MAX, Words};
+use super::args::Words;
+use super::arrival::{About, Arrival, Payload};
 use super::channels::{Incoming, MapState, Outgoing};
 use super::endpoint::Shared;
 use super::graveyard::Graveyard;
@@ -35,6 +36,9 @@ pub(crate) struct AmTable {
     /// Channels with acknowledgements that have not left.
     pub acks_due: Vec<u32>,
     pub spare: Spare,
+    /// Messages that have been handled, to be used again. What changes hands is the box.
+    #[expect(clippy::vec_box, reason = "a message stays where it is while it waits, runs and rests")]
+    pub idle: Vec<Box<Arrival>>,
     /// What must be dropped with the engine unlocked.
     pub graves: Graveyard,
     pub credits_max: u16,
@@ -61,7 +65,7 @@ pub struct Tally {
 }
 
 pub(crate) struct BundleState {
-    pub inbox: VecDeque<Arrival>,
+    pub inbox: VecDeque<Box<Arrival>>,
     /// One handler at a time.
     pub sequential: bool,
     /// Handlers that run now.
@@ -71,41 +75,6 @@ pub(crate) struct BundleState {
 pub(crate) struct EndpointState {
     pub shared: Arc<Shared>,
     pub segment: Option<Segment>,
-}
-
-/// A message that waits for its handler.
-pub(crate) struct Arrival {
-    pub endpoint: Arc<Shared>,
-    pub kind: Kind,
-    pub handler: u8,
-    pub slot: u16,
-    /// Its sender wants a word when the handler has returned.
-    pub tell: bool,
-    /// Ours: the incoming channel of a request, the outgoing one of a reply.
-    pub channel: u32,
-    /// Theirs: where the answer to a request goes.
-    pub reply_to: u32,
-    pub src: Rank,
-    pub words: Words,
-    pub payload: Payload,
-}
-
-pub(crate) enum Payload {
-    None,
-    /// The bytes behind the first `skip`, which are arguments.
-    Bytes {
-        bytes: Vec<u8>,
-        skip: usize,
-    },
-    Landed {
-        offset: usize,
-        len: usize,
-    },
-    Offer {
-        len: u64,
-    },
-    Fetched(Box<dyn Landing>),
-    Returned(Status),
 }
 
 /// A message that comes in parts.
@@ -140,19 +109,26 @@ impl AmTable {
     /// The next message whose handler may run. The credit of an answered request comes back here, so that what waits in the
     /// inbox is bounded by what was agreed.
     #[inline]
-    pub fn take(&mut self, bundle: u32) -> Option<Arrival> {
+    pub fn take(&mut self, bundle: u32) -> Option<Box<Arrival>> {
         let state = self.bundles.get(bundle)?;
         if state.sequential && state.running > 0 {
             return None;
         }
         let arrival = state.inbox.pop_front()?;
         state.running += 1;
+        let about = &arrival.about;
         let came_back = matches!(arrival.payload, Payload::Returned(_));
-        let is_answer = matches!(arrival.kind, Kind::ReplyShort | Kind::ReplyMedium | Kind::ReplyLong);
-        if came_back || (is_answer && !arrival.tell) {
-            self.give_back(arrival.channel, arrival.slot, !came_back);
+        let is_answer = matches!(about.kind, Kind::ReplyShort | Kind::ReplyMedium | Kind::ReplyLong);
+        if came_back || (is_answer && !about.tell) {
+            self.give_back(about.channel, about.slot, !came_back);
         }
         Some(arrival)
+    }
+
+    /// Whether something is to be sent or dropped after handlers have run.
+    #[inline]
+    pub fn has_chores(&self) -> bool {
+        !self.acks_due.is_empty() || !self.unmaps.is_empty() || !self.graves.is_empty()
     }
 
     /// A request is over: its credit is back.
@@ -192,9 +168,10 @@ impl AmTable {
         }
     }
 
+    /// A message is complete, and waits for its handler in this bundle.
     #[inline]
-    pub fn arrived(&mut self, arrival: Arrival) {
-        match self.bundles.get(arrival.endpoint.bundle) {
+    pub fn arrived(&mut self, bundle: u32, arrival: Box<Arrival>) {
+        match self.bundles.get(bundle) {
             Some(bundle) => bundle.inbox.push_back(arrival),
             None => self.graves.bury(arrival),
         }
@@ -215,13 +192,18 @@ impl AmTable {
     /// A message of ours was not delivered: its endpoint's error handler will hear of it.
     #[cold]
     pub fn came_back(&mut self, channel: u32, slot: u16, why: Status) {
-        let Some(outgoing) = self.outgoing.get(channel) else { return };
+        let mut arrival = self.fresh();
+        let Some(outgoing) = self.outgoing.get(channel) else { return self.used(arrival) };
         let (endpoint, src) = (Arc::clone(&outgoing.owner), outgoing.dst);
-        let Some(busy) = outgoing.busy(slot).filter(|busy| !busy.answered) else { return };
+        let Some(busy) = outgoing.busy(slot).filter(|busy| !busy.answered) else { return self.used(arrival) };
         busy.answered = true;
-        let (kind, handler, words, payload) = (busy.kind, busy.handler, busy.words, Payload::Returned(why));
+        let (kind, handler, words) = (busy.kind, busy.handler, busy.words);
+        let bundle = endpoint.bundle;
+        let endpoint = Some(endpoint);
+        arrival.about = About { endpoint, kind, handler, slot, tell: false, channel, reply_to: 0, src, words };
+        arrival.payload = Payload::Returned(why);
         self.tally.returned += 1;
-        self.arrived(Arrival { endpoint, kind, handler, slot, tell: false, channel, reply_to: 0, src, words, payload });
+        self.arrived(bundle, arrival);
     }
 
     /// Opens an endpoint; those who have asked for its name are answered. `None`: there is no number for it.
@@ -240,10 +222,13 @@ impl AmTable {
             self.graves.bury(state);
         }
         self.names.remove(&shared.name);
-        for (_, incoming) in self.incoming.iter_mut() {
-            if incoming.endpoint.as_ref().is_some_and(|endpoint| Arc::ptr_eq(endpoint, shared)) {
-                incoming.endpoint = None;
-            }
+        let is_it = |endpoint: &Option<Arc<Shared>>| endpoint.as_ref().is_some_and(|one| Arc::ptr_eq(one, shared));
+        for (_, incoming) in self.incoming.iter_mut().filter(|(_, incoming)| is_it(&incoming.endpoint)) {
+            incoming.endpoint = None;
+        }
+        // Whoever closes it still has it: it does not end here.
+        for arrival in self.idle.iter_mut().filter(|arrival| is_it(&arrival.about.endpoint)) {
+            arrival.about.endpoint = None;
         }
     }
 
@@ -292,12 +277,4 @@ fn outgoing_tells(table: &mut Places<Outgoing>, channel: u32, slot: u16) -> bool
 /// A header with nothing in it but its kind and channel.
 pub(crate) fn header(kind: Kind, channel: u32) -> Header {
     Header { kind, words: 0, handler: 0, slot: 0, tell: false, channel, offset: 0 }
-}
-
-/// The words of a message whose arguments beyond those in the header are `rest`.
-pub(crate) fn with_rest(mut words: Words, inline: usize, rest: &[u64; WORDS_MAX]) -> Words {
-    for at in inline..words.all().len() {
-        words.put(at, rest[at - inline]);
-    }
-    words
 }

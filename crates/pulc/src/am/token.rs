@@ -1,12 +1,13 @@
 //! What a handler is given: the token that answers its request, what landed, what is offered. Called with the engine unlocked,
 //! in the thread that runs the handler; a token lives no longer than its handler and answers at most once, by its type.
 
-use super::args::{Args, LongReply, MediumReply, Reply, Words};
+use super::args::{Args, FEW, LongReply, MediumReply, Reply, WORDS_MAX, Words};
+use super::arrival::About;
 use super::endpoint::Shared;
 use super::peer::{Bytes, settled};
 use super::returned::{Opcode, Status};
 use super::send::{self, Payload};
-use super::table::{Arrival, Target, Transfer, header};
+use super::table::{Target, Transfer, header};
 use super::wire::{Header, Kind};
 use crate::Error;
 use pulc_base::{Proto, Rank};
@@ -16,11 +17,12 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 /// How a request is answered.
+#[derive(Clone, Copy)]
 pub(crate) enum Answer {
     /// Not at all: an empty acknowledgement gives the credit back.
     None,
-    /// Leaves when the handler has returned.
-    Short { handler: u8, words: Words },
+    /// Leaves when the handler has returned, with the words of the call.
+    Short { handler: u8 },
     /// Has left.
     Left,
     /// The payload was asked for; its continuation answers.
@@ -32,15 +34,59 @@ pub(crate) enum Answer {
 /// One run of a request's handler.
 pub(crate) struct Call<'a> {
     pub process: &'static Process,
-    pub request: &'a Arrival,
+    pub request: &'a About,
     /// Not one of ours that came back, nor a reply.
     pub is_request: bool,
     pub answer: Cell<Answer>,
+    /// Arguments of a short answer, one by one: see `Words::assign`.
+    words: [Cell<u64>; WORDS_MAX],
+    count: Cell<usize>,
 }
 
 impl<'a> Call<'a> {
-    pub fn of(process: &'static Process, request: &'a Arrival, is_request: bool) -> Call<'a> {
-        Call { process, request, is_request, answer: Cell::new(Answer::None) }
+    #[inline]
+    pub fn of(process: &'static Process, request: &'a About, is_request: bool) -> Call<'a> {
+        let words = [const { Cell::new(0) }; WORDS_MAX];
+        Call { process, request, is_request, answer: Cell::new(Answer::None), words, count: Cell::new(0) }
+    }
+
+    #[inline(always)]
+    fn answer_short(&self, handler: u8, words: &Words) {
+        let all = words.all();
+        for at in 0..FEW {
+            if let Some(word) = all.get(at) {
+                self.words[at].set(*word);
+            }
+        }
+        if all.len() > FEW {
+            self.words.iter().zip(all).skip(FEW).for_each(|(place, word)| place.set(*word));
+        }
+        self.count.set(all.len());
+        self.answer.set(Answer::Short { handler });
+    }
+
+    /// Arguments of a short answer.
+    #[inline]
+    pub fn words_count(&self) -> usize {
+        self.count.get()
+    }
+
+    /// They themselves, if there are few, with zeros behind them.
+    #[inline(always)]
+    pub fn few_words(&self) -> Option<[u64; FEW]> {
+        let word = |at: usize| self.words[at].get();
+        match self.count.get() {
+            0 => Some([0, 0, 0]),
+            1 => Some([word(0), 0, 0]),
+            2 => Some([word(0), word(1), 0]),
+            FEW => Some([word(0), word(1), word(2)]),
+            _ => None,
+        }
+    }
+
+    /// They themselves.
+    pub fn words(&self) -> Words {
+        Words::new(std::array::from_fn(|at| self.words[at].get()), self.count.get())
     }
 }
 
@@ -105,7 +151,7 @@ impl Token<'_> {
     /// As [`Token::reply`], with a handler and words that are not typed.
     #[inline]
     pub fn reply_words(self, handler: u8, words: Words) {
-        self.call.answer.set(Answer::Short { handler, words });
+        self.call.answer_short(handler, &words);
     }
 
     /// Replies with a payload of at most [`MEDIUM_MAX`](super::MEDIUM_MAX) bytes, which are free on return.
@@ -168,7 +214,7 @@ impl Token<'_> {
 
 /// A payload that has landed in the endpoint's segment.
 pub struct Landed<'a> {
-    pub(crate) endpoint: &'a Arc<Shared>,
+    pub(crate) endpoint: &'a Shared,
     /// Where, in bytes from the beginning of the segment.
     pub offset: usize,
     /// How many bytes.

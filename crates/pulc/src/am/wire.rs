@@ -11,7 +11,7 @@
 //!
 //! Source: Mainwaring and Culler, Active Message Applications Programming Interface (AM-2).
 
-use super::args::{WORDS_MAX, Words};
+use super::args::{FEW, WORDS_MAX, Words};
 
 /// Longest header.
 pub(crate) const HEADER_MAX: usize = 32;
@@ -58,6 +58,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// Of four bits.
+    #[inline]
     fn from(number: u8) -> Option<Kind> {
         const ALL: [Kind; 16] = [
             Kind::Short,
@@ -81,13 +82,15 @@ impl Kind {
     }
 
     /// An offset (or the length of what is offered) follows the fixed part.
+    #[inline]
     fn has_offset(self) -> bool {
         matches!(self, Kind::Long | Kind::Fetch | Kind::ReplyLong)
     }
 
     /// Arguments that stand in the header.
+    #[inline]
     pub fn words_inline(self) -> usize {
-        if self.has_offset() { 2 } else { 3 }
+        if self.has_offset() { FEW - 1 } else { FEW }
     }
 
     /// Whether further arguments come in a message of their own.
@@ -125,17 +128,30 @@ impl Front {
 }
 
 impl Header {
-    /// With as many of `words` as stand in the header.
-    #[inline]
-    pub fn front(&self, words: &[u64]) -> Front {
+    /// The fixed part.
+    #[inline(always)]
+    fn word(&self) -> u64 {
         let tell = if self.tell { TELL } else { 0 };
-        let fixed = u64::from(self.kind as u8)
+        u64::from(self.kind as u8)
             | u64::from(self.words) << 4
             | u64::from(self.handler) << 8
             | u64::from(self.slot | tell) << 16
-            | u64::from(self.channel) << 32;
+            | u64::from(self.channel) << 32
+    }
+
+    /// The whole header of a message without offset and with no more words than these, in registers; and how many words that is.
+    #[inline(always)]
+    pub fn front_of_few(&self, few: [u64; FEW]) -> ([u64; 1 + FEW], usize) {
+        debug_assert!(!self.kind.has_offset() && usize::from(self.words) <= FEW);
+        let [a, b, c] = few;
+        ([self.word().to_le(), a.to_le(), b.to_le(), c.to_le()], 1 + usize::from(self.words).min(FEW))
+    }
+
+    /// With as many of `words` as stand in the header.
+    #[inline]
+    pub fn front(&self, words: &[u64]) -> Front {
         let mut bytes = [0; HEADER_MAX];
-        bytes[..FIXED_BYTES].copy_from_slice(&fixed.to_le_bytes());
+        bytes[..FIXED_BYTES].copy_from_slice(&self.word().to_le_bytes());
         let mut len = FIXED_BYTES;
         if self.kind.has_offset() {
             bytes[len..len + WORD_BYTES].copy_from_slice(&self.offset.to_le_bytes());
@@ -148,9 +164,9 @@ impl Header {
         Front { bytes, len }
     }
 
-    /// Reads a header and the arguments in it. `None`: it is none of ours.
+    /// Reads a header, and finds the arguments in it. `None`: it is none of ours.
     #[inline]
-    pub fn parse(bytes: &[u8]) -> Option<(Header, Words)> {
+    pub fn parse(bytes: &[u8]) -> Option<(Header, Inline<'_>)> {
         let (fixed, mut rest) = bytes.split_first_chunk::<FIXED_BYTES>()?;
         let fixed = u64::from_le_bytes(*fixed);
         let kind = Kind::from(fixed as u8 & 15)?;
@@ -174,11 +190,35 @@ impl Header {
         if words > WORDS_MAX || rest.len() != words.min(kind.words_inline()) * WORD_BYTES {
             return None;
         }
-        let mut args = [0; WORDS_MAX];
-        for (word, bytes) in args.iter_mut().zip(rest.as_chunks::<WORD_BYTES>().0) {
-            *word = u64::from_le_bytes(*bytes);
+        Some((header, Inline { words: rest.as_chunks().0, count: words }))
+    }
+}
+
+/// Where a header has its arguments; those that stand elsewhere are only counted.
+#[derive(Clone, Copy)]
+pub(crate) struct Inline<'a> {
+    words: &'a [[u8; WORD_BYTES]],
+    count: usize,
+}
+
+impl Inline<'_> {
+    /// Puts the arguments that are here in their places, and says in `words` how many there are in all.
+    #[inline(always)]
+    pub fn fill(&self, words: &mut Words) {
+        words.set_count(self.count);
+        // Singly: see `Words::assign`.
+        for at in 0..FEW {
+            if let Some(word) = self.words.get(at) {
+                words.put(at, u64::from_le_bytes(*word));
+            }
         }
-        Some((header, Words::new(args, words)))
+    }
+
+    /// The same in words of their own, zero where nothing stands.
+    pub fn words(&self) -> Words {
+        let mut words = Words::none();
+        self.fill(&mut words);
+        words
     }
 }
 
@@ -223,7 +263,14 @@ mod tests {
                 let (parsed, inline) = Header::parse(front.bytes()).unwrap();
                 assert_eq!(parsed, header);
                 let here = words.min(kind.words_inline());
-                assert_eq!(&inline.all()[..here], &args[..here]);
+                let inline = inline.words();
+                assert_eq!((inline.all().len(), &inline.all()[..here]), (words, &args[..here]));
+                if !kind.has_offset() && words <= FEW {
+                    let few = std::array::from_fn(|at| args.get(at).copied().unwrap_or(0));
+                    let (short, count) = header.front_of_few(few);
+                    let bytes: Vec<u8> = short[..count].iter().flat_map(|word| word.to_ne_bytes()).collect();
+                    assert_eq!(bytes, front.bytes());
+                }
             }
         }
     }
@@ -257,7 +304,7 @@ mod tests {
         fn any_bytes_are_refused_or_mean_what_they_are_written_as(bytes in proptest::collection::vec(any::<u8>(), 0..=40)) {
             if let Some((header, words)) = Header::parse(&bytes) {
                 let inline = usize::from(header.words).min(header.kind.words_inline());
-                let front = header.front(&words.all()[..inline]);
+                let front = header.front(&words.words().all()[..inline]);
                 prop_assert_eq!(front.bytes(), &bytes[..]);
             }
         }

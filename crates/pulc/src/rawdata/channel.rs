@@ -3,7 +3,8 @@
 use super::buffer::{Buffer, Landed};
 use super::loan;
 use super::receive::{self, table};
-use super::table::{RawTable, header_of};
+use super::table::RawTable;
+use super::wire::header_of;
 use crate::receive::Patience;
 use crate::select::Readiness;
 use crate::{Error, Pulc, error};
@@ -68,9 +69,8 @@ impl Channel {
     pub(super) fn send_until(&self, bytes: &[u8], deadline: Option<Nanos>) -> Result<(), Error> {
         let process = self.pulc.process;
         process.check_fork()?;
-        let header = header_of(self.number);
         process
-            .send(self.peer, Proto::RAWDATA, &header, bytes, deadline)
+            .send_behind_word(self.peer, Proto::RAWDATA, u64::from_le_bytes(header_of(self.number)), bytes, deadline)
             .map_err(|fault| error::of_send(process, fault))
     }
 
@@ -81,7 +81,11 @@ impl Channel {
     #[inline]
     pub fn recv(&self, buffer: &mut [u8]) -> Result<usize, Error> {
         let received = receive::receive(self.pulc.process, self.place, self.peer, buffer, Patience::Endless)?;
-        received.ok_or(Error::Timeout)
+        // Spelled out, so that no error is prepared and dropped for every message.
+        match received {
+            Some(len) => Ok(len),
+            None => Err(Error::Timeout),
+        }
     }
 
     /// As [`Channel::recv`], but gives up after `timeout` with [`Error::Timeout`]. A message that has begun to arrive by then is

@@ -3,7 +3,8 @@
 
 use super::Channel;
 use super::receive::{self, table};
-use super::table::{self as protocol, LOAN_BYTES, RawTable};
+use super::table::RawTable;
+use super::wire::{LOAN_BYTES, header_of_loan, header_of_return};
 use crate::receive::Patience;
 use crate::{Block, Error, Rank, error, memory};
 use pulc_base::Proto;
@@ -127,7 +128,7 @@ impl Drop for Back {
 /// Tells the lender that nobody reads any more.
 fn give_back(engine: &mut Engine, peer: Rank, number: u16, id: u32) {
     if let Some((_, outbox)) = engine.handler_and_outbox::<RawTable>(Proto::RAWDATA) {
-        outbox.post(peer, Proto::RAWDATA, &protocol::header_of_return(number), &id.to_le_bytes());
+        outbox.post(peer, Proto::RAWDATA, &header_of_return(number), &id.to_le_bytes());
     }
 }
 
@@ -216,7 +217,7 @@ impl Channel {
         body[..8].copy_from_slice(&offset.to_le_bytes());
         body[8..16].copy_from_slice(&(len as u64).to_le_bytes());
         body[16..].copy_from_slice(&id.to_le_bytes());
-        let header = protocol::header_of_loan(self.number);
+        let header = header_of_loan(self.number);
         let sent = process.send(peer, Proto::RAWDATA, &header, &body, deadline);
         sent.map_err(|fault| {
             table(&mut process.lock().engine).returned(peer, id);

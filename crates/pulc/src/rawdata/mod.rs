@@ -13,6 +13,7 @@ mod state;
 mod table;
 #[cfg(test)]
 mod tests;
+mod wire;
 
 pub use buffer::{Buffer, Landed};
 pub(crate) use channel::has_something;

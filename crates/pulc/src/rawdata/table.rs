@@ -1,28 +1,16 @@
 //! The receive handler of the rawdata protocol: which channels there are, what is posted, what was kept. Called by the protocol
 //! switch for every frame of this protocol and by `channel` between polls, always with the engine locked; never blocks.
-//!
-//! The protocol's header is eight bytes, so that it travels as one word: the channel's number and the kind of message (u16 each,
-//! little-endian), and four that are zero. A channel is known by the rank at its other end and its number, which is the same at
-//! both ends. `DATA` is a message; `LOAN` says where in its sender's arena one lies: offset and length (u64), the lender's
-//! number for it (u32); `RETURN` gives that number back.
 
 use super::buffer::{Buffer, Landed};
 use super::kept::{Kept, Lent, SMALL_BYTES};
 use super::parts::Goal;
 use super::state::{Coming, PostState, Posted, State};
+use super::wire::{DATA, LOAN, LOAN_BYTES, RETURN, header_of_return, parse};
 use crate::spare::Spare;
 use crate::{Block, Error};
 use pulc_base::{Proto, Rank};
 use pulc_handler::{Begin, Body, End, Fate, Hand, Here, Outbox, ReceiveHandler, TransferId};
 use std::any::Any;
-
-/// A whole word, so that a short message is put together in registers.
-pub(super) const HEADER_BYTES: usize = 8;
-/// Body of a loan.
-pub(super) const LOAN_BYTES: usize = 20;
-const DATA: u16 = 0;
-const LOAN: u16 = 1;
-const RETURN: u16 = 2;
 
 /// Tickets of blocked receives: this bit, a count, and the channel's place.
 const TICKET: u64 = 1 << 63;
@@ -303,33 +291,6 @@ pub(super) fn is_of(hand: &Hand<'_>, place: u32) -> bool {
     hand.ticket() & (TICKET | PLACE_MASK) == TICKET | u64::from(place)
 }
 
-/// The channel's number and the kind of message.
-#[inline]
-fn parse(header: &[u8]) -> Option<(u16, u16)> {
-    let word = u64::from_le_bytes(header.try_into().ok()?);
-    Some((word as u16, (word >> 16) as u16))
-}
-
-fn header(number: u16, kind: u16) -> [u8; HEADER_BYTES] {
-    (u64::from(number) | u64::from(kind) << 16).to_le_bytes()
-}
-
-/// The header of a loan.
-pub(super) fn header_of_loan(number: u16) -> [u8; HEADER_BYTES] {
-    header(number, LOAN)
-}
-
-/// The header of a loan that is given back.
-pub(super) fn header_of_return(number: u16) -> [u8; HEADER_BYTES] {
-    header(number, RETURN)
-}
-
-/// The header of a message.
-#[inline]
-pub(super) fn header_of(number: u16) -> [u8; HEADER_BYTES] {
-    u64::from(number).to_le_bytes()
-}
-
 impl ReceiveHandler for RawTable {
     #[inline]
     fn message(&mut self, src: Rank, header: &[u8], body: Body<'_>, cost: u64, here: &mut Here<'_, '_>) -> Fate {
@@ -392,6 +353,10 @@ impl ReceiveHandler for RawTable {
         for state in self.states.iter_mut().filter(|state| state.peer == rank) {
             state.end(end);
         }
+    }
+
+    fn rest(&mut self) {
+        self.spare.clear();
     }
 
     fn as_any_mut(&mut self) -> &mut dyn Any {

@@ -2,7 +2,8 @@
 //! kept is what was charged. Random choices come from a seed that is printed.
 
 use super::buffer::Buffer;
-use super::table::{RawTable, header_of, header_of_loan, header_of_return};
+use super::table::RawTable;
+use super::wire::{header_of, header_of_loan, header_of_return};
 use crate::Error;
 use pulc_base::Rank;
 use pulc_handler::{Begin, Body, Fate, Hand, Here, Outbox, ReceiveHandler, TransferId};
