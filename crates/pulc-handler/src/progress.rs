@@ -13,7 +13,6 @@ use crate::wire::{FREE, Head, Kind};
 use pulc_base::boot::ToRank;
 use pulc_base::clock::{self, Nanos};
 use pulc_base::{Proto, Rank};
-use pulc_hal::device::shm::Awaited;
 use pulc_hal::device::{Device, Frame, Peer, PeerFault, Sink};
 use pulc_hal::error::HalError;
 use pulc_hal::segment::SegmentText;
@@ -40,9 +39,9 @@ impl Engine {
         self.shm.device.hot_peer_waits()
     }
 
-    /// Where its next frame begins.
+    /// The same, to be asked again and again.
     #[inline(always)]
-    pub(crate) fn awaited_of_hot(&self) -> Option<Awaited<'_>> {
+    pub(crate) fn awaited_of_hot(&self) -> Option<impl Fn() -> bool> {
         self.shm.device.awaited_of_hot()
     }
 

@@ -262,7 +262,9 @@ impl Ladder {
         self.judge(crowd, now);
         crowd.look(board, my_slot, now);
         let is_useless = self.yields >= YIELDS_MAX || self.useless > 2 * crowd.co_residents + 2;
-        let is_in_vain = crowd.co_residents > 0 && !self.is_patient(crowd.spin);
+        // A trial among many costs all of them: it is as short as what two need that talk with each other.
+        let is_over = !crowd.patience.is_there() && self.yields > YIELDS_AT_LEAST;
+        let is_in_vain = crowd.co_residents > 0 && (is_over || !self.is_patient(crowd.spin));
         if is_useless || is_in_vain {
             if crowd.co_residents > 0 {
                 crowd.patience.failed();

@@ -9,7 +9,7 @@ use crate::port::Envelope;
 use crate::spare::Spare;
 use crate::table::{Kept, PortState, PortTable, Posted};
 use crate::transfers::Goal;
-use crate::waiting::{Place, Receive, Ticket};
+use crate::waiting::{Place, Receive, Ticket, lane_of};
 use crate::{Error, error};
 use pulc_base::clock::Nanos;
 use pulc_base::{Proto, Rank};
@@ -47,13 +47,6 @@ enum Found {
     /// A message is there but not complete, and the caller does not wait.
     NotYet,
     Nothing,
-}
-
-/// What a hand wants that waits at a port. Other interfaces number their queues from zero, too: its upper half says whose it is,
-/// and a message of theirs never lands in the buffer of a port, nor the other way round.
-#[inline]
-pub(crate) fn lane_of(port: u32) -> u64 {
-    u64::from(Proto::PORT.0) << 32 | u64::from(port)
 }
 
 #[inline]

@@ -1,8 +1,15 @@
 //! Receives that threads wait in, by ticket, and what has happened to them. Used by `table` (which fills them) and `receive`
 //! (whose threads own them); always with the engine locked.
 
-use pulc_base::Rank;
+use pulc_base::{Proto, Rank};
 use pulc_handler::{Body, End};
+
+/// What a hand wants that waits at a port. Other interfaces number their queues from zero, too: its upper half says whose it is,
+/// and a message of theirs never lands in the buffer of a port, nor the other way round.
+#[inline]
+pub(crate) fn lane_of(port: u32) -> u64 {
+    u64::from(Proto::PORT.0) << 32 | u64::from(port)
+}
 
 /// Names one receive, never again another one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

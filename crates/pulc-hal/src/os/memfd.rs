@@ -238,14 +238,7 @@ impl WriteMap {
     /// Asks for a cache line that will be written soon: it is this core's own by then. Changes nothing.
     #[inline(always)]
     pub fn claim_line(&self, offset: usize) {
-        let line = self.bytes.at(offset, 64);
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: a hint that reads and writes nothing, at an address inside the mapping (checked).
-        unsafe {
-            std::arch::asm!("prefetchw byte ptr [{}]", in(reg) line, options(nostack, preserves_flags));
-        }
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let _ = line;
+        copy::claim_line(self.bytes.at(offset, 64));
     }
 
     /// Copies private bytes into the mapping.
@@ -297,18 +290,6 @@ impl WriteMap {
     }
 }
 
-/// One word of memory that is only read here.
-#[derive(Clone, Copy)]
-pub struct Watched<'a>(&'a AtomicU64);
-
-impl Watched<'_> {
-    /// Pairs with the producer's release store to the same place.
-    #[inline(always)]
-    pub fn load(self) -> u64 {
-        self.0.load(Ordering::Acquire)
-    }
-}
-
 /// Memory that another process writes at any time and this one only reads.
 pub struct ReadMap {
     bytes: Bytes,
@@ -328,11 +309,12 @@ impl ReadMap {
         unsafe { AtomicU64::from_ptr(self.bytes.aligned(offset)) }.load(order)
     }
 
-    /// A word that its producer changes, to be looked at again and again.
+    /// Loads a word again and again; each time pairs with the producer's release store to it.
     #[inline(always)]
-    pub fn watched_u64(&self, offset: usize) -> Watched<'_> {
-        // SAFETY: inside the mapping and aligned (checked); only loaded, through `Watched`, which never writes.
-        Watched(unsafe { AtomicU64::from_ptr(self.bytes.aligned(offset)) })
+    pub fn watch_u64(&self, offset: usize) -> impl Fn() -> u64 {
+        // SAFETY: inside the mapping and aligned (checked), and only loaded (see `load_u64`).
+        let word = unsafe { AtomicU64::from_ptr(self.bytes.aligned(offset)) };
+        move || word.load(Ordering::Acquire)
     }
 
     /// Loads the first word of a cache line (acquire) and, if it is `wanted`, the other seven, each once; if that one says that `few`

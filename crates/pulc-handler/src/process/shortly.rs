@@ -3,24 +3,23 @@
 
 use super::{Guard, Process, Shared};
 use crate::switch::Hand;
-use pulc_hal::device::shm::Awaited;
 use pulc_hal::os::cpu;
 use std::sync::atomic::Ordering;
 
-/// Rounds of a short poll, each of which looks at everything once and then at the hot peer only.
-const SHORT_ROUNDS: u32 = 24;
-const LOOKS_PER_ROUND: u32 = 8;
+/// Rounds of a short poll, each of which looks at the hot peer for a while and then at everything once.
+const SHORT_ROUNDS: u32 = 12;
+const LOOKS_PER_ROUND: u32 = 16;
 /// Yields to job-mates before the ladder looks whether they are of use.
 const SHORT_YIELDS: u32 = 2;
 
 /// Looks at one line for a while.
 #[inline(always)]
-fn look_for(awaited: Awaited<'_>) {
+fn look_for(is_there: impl Fn() -> bool) {
     for _ in 0..LOOKS_PER_ROUND {
-        cpu::pause();
-        if awaited.is_there() {
+        if is_there() {
             break;
         }
+        cpu::pause();
     }
 }
 
@@ -35,20 +34,19 @@ impl Process {
             return self.yield_shortly(shared, hand);
         }
         for _ in 0..SHORT_ROUNDS {
+            // A look at a socket takes as long as many of these.
+            if !shared.engine.net_is_hot() {
+                match shared.engine.awaited_of_hot() {
+                    Some(is_there) => look_for(is_there),
+                    None => cpu::pause(),
+                }
+            }
             let frames = shared.engine.progress(hand);
             if frames > 0 {
                 return self.came(shared, hand, frames);
             }
             if self.wanted.load(Ordering::Relaxed) > 0 {
                 return false;
-            }
-            // A look at a socket takes as long as many of these.
-            if shared.engine.net_is_hot() {
-                continue;
-            }
-            match shared.engine.awaited_of_hot() {
-                Some(awaited) => look_for(awaited),
-                None => cpu::pause(),
             }
         }
         false

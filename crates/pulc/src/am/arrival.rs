@@ -48,7 +48,7 @@ impl Arrival {
 
 impl About {
     /// For a message to this endpoint.
-    #[inline]
+    #[inline(always)]
     pub fn is_for(&mut self, endpoint: &Arc<Shared>) {
         if !self.endpoint.as_ref().is_some_and(|last| Arc::ptr_eq(last, endpoint)) {
             self.endpoint = Some(Arc::clone(endpoint));
@@ -76,7 +76,7 @@ pub(crate) enum Payload {
 
 impl AmTable {
     /// An empty message to be filled.
-    #[inline]
+    #[inline(always)]
     pub fn fresh(&mut self) -> Box<Arrival> {
         self.idle.pop().unwrap_or_else(|| Box::new(Arrival::new()))
     }

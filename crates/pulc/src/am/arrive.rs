@@ -19,7 +19,7 @@ pub(super) fn lane_of(bundle: u32) -> u64 {
 }
 
 impl AmTable {
-    #[inline]
+    #[inline(always)]
     fn request(&mut self, front: Front<'_>, body: Body<'_>, here: &mut Here<'_, '_>) {
         let Front { src, header, .. } = front;
         let why = match self.admit(&front, body.len()) {
@@ -41,7 +41,7 @@ impl AmTable {
     }
 
     /// Whether a request may come in; takes its slot. `Err(None)`: nothing honest sends this.
-    #[inline]
+    #[inline(always)]
     pub(super) fn admit(&mut self, front: &Front<'_>, len: usize) -> Result<Before, Option<Status>> {
         let Front { src, header, .. } = *front;
         let incoming = self.incoming.get(header.channel).filter(|incoming| incoming.src == src).ok_or(None)?;
@@ -61,7 +61,7 @@ impl AmTable {
     }
 
     /// The arguments and the payload of a whole message.
-    #[inline]
+    #[inline(always)]
     fn take_in(
         &mut self,
         front: &Front<'_>,
@@ -115,7 +115,7 @@ impl AmTable {
     }
 
     /// A request is here with its arguments and its payload.
-    #[inline]
+    #[inline(always)]
     pub(super) fn requested(&mut self, src: Rank, header: Header, mut arrival: Box<Arrival>, hand: &mut Hand<'_>) {
         let incoming = self.incoming.get(header.channel);
         let Some((Some(endpoint), reply_to)) = incoming.map(|incoming| (&incoming.endpoint, incoming.reply_to)) else {
@@ -130,7 +130,7 @@ impl AmTable {
         hand.found(lane_of(bundle), src);
     }
 
-    #[inline]
+    #[inline(always)]
     fn reply(&mut self, front: Front<'_>, body: Body<'_>, hand: &mut Hand<'_>) {
         match self.expect(&front, body.len()) {
             Ok(before) => {
@@ -161,7 +161,7 @@ impl AmTable {
     }
 
     /// Whether a reply is waited for; no second one is from here on.
-    #[inline]
+    #[inline(always)]
     pub(super) fn expect(&mut self, front: &Front<'_>, len: usize) -> Result<Before, Option<Status>> {
         let Front { src, header, .. } = *front;
         let outgoing = self.outgoing.get(header.channel).filter(|outgoing| outgoing.dst == src).ok_or(None)?;
@@ -178,7 +178,7 @@ impl AmTable {
     }
 
     /// A reply is complete, or will never be.
-    #[inline]
+    #[inline(always)]
     pub(super) fn replied(&mut self, header: &Header, mut arrival: Box<Arrival>, hand: &mut Hand<'_>) {
         let Some(outgoing) = self.outgoing.get(header.channel) else { return self.used(arrival) };
         let (bundle, src) = (outgoing.owner.bundle, outgoing.dst);

@@ -78,7 +78,7 @@ impl Peer {
     }
 
     /// Takes a credit. `None`: there is none.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn reserve(&self, engine: &mut Engine, asked: Asked<'_>) -> Tried<Reserved> {
         let table = send::table(engine);
         let Some(outgoing) = table.outgoing.get(self.channel) else { return Err(SendFault::NoChannel(self.rank)) };
@@ -124,7 +124,7 @@ impl Peer {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn try_short(&self, engine: &mut Engine, asked: Asked<'_>) -> Tried<()> {
         let Some(reserved) = self.reserve(engine, asked)? else { return Ok(None) };
         let sent = send::try_short(engine, self.rank, reserved.header, asked.words);
@@ -137,7 +137,7 @@ impl Peer {
         self.settle(engine, reserved.slot, sent)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn settle(&self, engine: &mut Engine, slot: u16, sent: Result<bool, SendFault>) -> Tried<()> {
         match sent {
             Ok(true) => Ok(Some(())),

@@ -21,6 +21,7 @@ pub(super) struct Front<'a> {
 pub(super) type Before = Option<Box<[u64; WORDS_MAX]>>;
 
 /// Bytes of arguments that stand in front of the payload.
+#[inline]
 pub(super) fn behind(header: &Header) -> usize {
     match header.kind.sends_args_before() {
         true => 0,
@@ -29,7 +30,7 @@ pub(super) fn behind(header: &Header) -> usize {
 }
 
 /// Whether a body may have this length, and its place exists.
-#[inline]
+#[inline(always)]
 pub(super) fn check_len(header: &Header, len: usize, segment: usize) -> Result<(), Status> {
     match header.kind {
         Kind::Short | Kind::ReplyShort if len != behind(header) => Err(Status::BadArguments),
@@ -47,13 +48,13 @@ pub(super) fn check_len(header: &Header, len: usize, segment: usize) -> Result<(
 }
 
 /// Whether all arguments are there but those that stand in the body.
-#[inline]
+#[inline(always)]
 pub(super) fn is_complete(header: &Header, before: &Before) -> bool {
     !header.kind.sends_args_before() || usize::from(header.words) <= header.kind.words_inline() || before.is_some()
 }
 
 /// The arguments of a message, with those that came before it; what stands in its body is read later.
-#[inline]
+#[inline(always)]
 pub(super) fn fill(words: &mut Words, front: &Front<'_>, before: Before) {
     front.inline.fill(words);
     if let Some(before) = before {
@@ -65,7 +66,7 @@ pub(super) fn fill(words: &mut Words, front: &Front<'_>, before: Before) {
 }
 
 /// Fills in the words that stand in front of the payload.
-#[inline]
+#[inline(always)]
 pub(super) fn read_words(words: &mut Words, kind: Kind, bytes: &[u8]) {
     let inline = kind.words_inline();
     for (at, word) in (inline..words.all().len()).zip(bytes.as_chunks::<WORD_BYTES>().0) {

@@ -56,7 +56,7 @@ impl Drop for Unwinding<'_> {
 }
 
 /// Runs the handler of a message, with the engine unlocked.
-#[inline]
+#[inline(always)]
 pub(crate) fn run(inner: &Inner, call: &Call<'_>, payload: &mut Payload) -> Verdict {
     let unwinding = Unwinding { inner, call };
     IN_HANDLER.set(true);
@@ -67,7 +67,7 @@ pub(crate) fn run(inner: &Inner, call: &Call<'_>, payload: &mut Payload) -> Verd
 }
 
 /// Answers a request whose handler has returned, and lets the next handler run.
-#[inline]
+#[inline(always)]
 pub(crate) fn finish(inner: &Inner, guard: &mut Locked, call: &Call<'_>, verdict: Verdict) {
     let table = send::table(&mut guard.engine);
     table.tally.handled += 1;
@@ -95,7 +95,7 @@ pub(crate) fn finish(inner: &Inner, guard: &mut Locked, call: &Call<'_>, verdict
 }
 
 /// Sends the short answer of a handler that has returned.
-#[inline]
+#[inline(always)]
 fn reply(engine: &mut Engine, call: &Call<'_>, handler: u8) {
     let request = call.request;
     let &About { channel, slot, tell, src, reply_to, .. } = request;

@@ -46,7 +46,7 @@ pub(crate) fn rest_of(words: &Words, inline: usize) -> ([u8; 8 * WORDS_MAX], usi
 }
 
 /// Sends a short message if there is room.
-#[inline]
+#[inline(always)]
 pub(crate) fn try_short(engine: &mut Engine, dst: Rank, header: Header, words: &Words) -> Result<bool, SendFault> {
     if words.all().len() <= FEW && header.kind.words_inline() == FEW {
         return try_few(engine, dst, header, words.first());
@@ -55,7 +55,7 @@ pub(crate) fn try_short(engine: &mut Engine, dst: Rank, header: Header, words: &
 }
 
 /// The same with arguments that all stand in the header.
-#[inline]
+#[inline(always)]
 pub(crate) fn try_few(engine: &mut Engine, dst: Rank, header: Header, few: [u64; FEW]) -> Result<bool, SendFault> {
     let (front, count) = header.front_of_few(few);
     engine.try_uncounted_words(dst, Proto::AM, front, count)

@@ -108,7 +108,7 @@ impl AmTable {
 
     /// The next message whose handler may run. The credit of an answered request comes back here, so that what waits in the
     /// inbox is bounded by what was agreed.
-    #[inline]
+    #[inline(always)]
     pub fn take(&mut self, bundle: u32) -> Option<Box<Arrival>> {
         let state = self.bundles.get(bundle)?;
         if state.sequential && state.running > 0 {
@@ -169,7 +169,7 @@ impl AmTable {
     }
 
     /// A message is complete, and waits for its handler in this bundle.
-    #[inline]
+    #[inline(always)]
     pub fn arrived(&mut self, bundle: u32, arrival: Box<Arrival>) {
         match self.bundles.get(bundle) {
             Some(bundle) => bundle.inbox.push_back(arrival),

@@ -58,7 +58,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// Of four bits.
-    #[inline]
+    #[inline(always)]
     fn from(number: u8) -> Option<Kind> {
         const ALL: [Kind; 16] = [
             Kind::Short,
@@ -82,13 +82,13 @@ impl Kind {
     }
 
     /// An offset (or the length of what is offered) follows the fixed part.
-    #[inline]
+    #[inline(always)]
     fn has_offset(self) -> bool {
         matches!(self, Kind::Long | Kind::Fetch | Kind::ReplyLong)
     }
 
     /// Arguments that stand in the header.
-    #[inline]
+    #[inline(always)]
     pub fn words_inline(self) -> usize {
         if self.has_offset() { FEW - 1 } else { FEW }
     }
@@ -165,7 +165,7 @@ impl Header {
     }
 
     /// Reads a header, and finds the arguments in it. `None`: it is none of ours.
-    #[inline]
+    #[inline(always)]
     pub fn parse(bytes: &[u8]) -> Option<(Header, Inline<'_>)> {
         let (fixed, mut rest) = bytes.split_first_chunk::<FIXED_BYTES>()?;
         let fixed = u64::from_le_bytes(*fixed);

@@ -1,9 +1,9 @@
 //! The way of most small messages: nothing is kept, and what comes next is what is wanted. The first try of every receive with a
 //! buffer; leaves nothing behind that the long way would have to know, but a message in parts that has begun to come.
 
-use super::{lane_of, state, table};
+use super::{state, table};
 use crate::port::Envelope;
-use crate::waiting::Ticket;
+use crate::waiting::{Ticket, lane_of};
 use pulc_handler::matching::Pattern;
 use pulc_handler::{Guard, Hand, Process, Want};
 

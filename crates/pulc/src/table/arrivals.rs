@@ -3,9 +3,8 @@
 
 use super::{Cost, Kept, PortTable, SMALL_BYTES, Stage, holds, place_of};
 use crate::header::{Header, Kind, Passed};
-use crate::receive::lane_of;
 use crate::transfers::Goal;
-use crate::waiting::{Place, Receive};
+use crate::waiting::{Place, Receive, lane_of};
 use pulc_base::Rank;
 use pulc_handler::matching::Entry;
 use pulc_handler::{Begin, Body, Fate, Hand, Here, Outbox, TransferId};
@@ -22,7 +21,9 @@ pub(super) struct Coming {
 }
 
 impl PortTable {
-    #[inline]
+    // In its callers: `here` and the header are two words each, which would be stored one by one and loaded as one, and such a load
+    // waits until both stores have left the store buffer.
+    #[inline(always)]
     pub(super) fn data(
         &mut self,
         src: Rank,

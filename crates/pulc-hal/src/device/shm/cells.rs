@@ -4,7 +4,7 @@
 use super::cell::Words;
 use super::layout::{CELLS, CELLS_AT, Header, LINE};
 use super::ring::{CellsIn, CellsOut};
-use crate::os::memfd::{ReadMap, Watched, WriteMap};
+use crate::os::memfd::{ReadMap, WriteMap};
 use std::sync::atomic::Ordering;
 
 /// Those that this process fills.
@@ -12,25 +12,13 @@ pub(super) struct Out<'a>(pub(super) &'a WriteMap);
 /// Those that it empties.
 pub(super) struct In<'a>(pub(super) &'a ReadMap);
 
-/// The header of the cell that a peer's next frame begins in.
-#[derive(Clone, Copy)]
-pub struct Awaited<'a> {
-    header: Watched<'a>,
-    sequence: u32,
-}
-
-impl Awaited<'_> {
-    /// Whether the frame has come. One load.
-    #[inline(always)]
-    pub fn is_there(self) -> bool {
-        self.header.load() as u32 == self.sequence
-    }
-}
-
 impl<'a> In<'a> {
+    /// Whether a frame begins in this cell, whose header then has that low half; to be asked again and again. One load.
     #[inline(always)]
-    pub(super) fn awaited(&self, (cell, sequence): (u32, u32)) -> Awaited<'a> {
-        Awaited { header: self.0.watched_u64(CELLS_AT + cell as usize * LINE), sequence }
+    pub(super) fn awaited(self, (cell, sequence): (u32, u32)) -> impl Fn() -> bool + use<'a> {
+        let In(channel) = self;
+        let header = channel.watch_u64(CELLS_AT + cell as usize * LINE);
+        move || header() as u32 == sequence
     }
 }
 

@@ -40,7 +40,6 @@ pub(crate) mod model {
 
 pub use announce::{ArenaView, Reads, view_of};
 pub use arena::{Arena, Block};
-pub use cells::Awaited;
 pub use config::{
     ALLOC_MIN_BYTES, ARENA_BYTES, Courier, MEMORY_READ_MIN_BYTES, PARAMS, POOL_BYTES, REFERENCE_MIN_BYTES, SLOT_BYTES,
     ShmConfig,
@@ -202,9 +201,9 @@ impl Shm {
         matches!(self.pairs.get(self.hot), Some(Some(pair)) if pair.has_frame())
     }
 
-    /// Where the next frame of the peer that sent last begins.
+    /// Whether the peer that sent last has sent again, to be asked again and again. One load.
     #[inline(always)]
-    pub fn awaited_of_hot(&self) -> Option<Awaited<'_>> {
+    pub fn awaited_of_hot(&self) -> Option<impl Fn() -> bool> {
         self.pairs.get(self.hot)?.as_ref()?.awaited()
     }
 

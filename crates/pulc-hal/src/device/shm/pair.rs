@@ -6,7 +6,7 @@
 
 use super::announce::{self, Reads};
 use super::cell::Words;
-use super::cells::{Awaited, In, Out};
+use super::cells::{In, Out};
 use super::config::Courier;
 use super::layout::{CELLS, CREDIT_AT, CREDIT_BATCH, HEAD_MAX, Header, Kind, REFERENCE_BYTES, Reference};
 use super::pool::Pool;
@@ -262,9 +262,9 @@ impl Pair {
         }
     }
 
-    /// Where the next frame begins, for whoever looks there again and again.
+    /// Whether the next frame has come, to be asked again and again. `None`: nothing can come.
     #[inline(always)]
-    pub fn awaited(&self) -> Option<Awaited<'_>> {
+    pub fn awaited(&self) -> Option<impl Fn() -> bool> {
         let incoming = self.incoming.as_ref().filter(|_| self.fault.is_none())?;
         Some(In(&incoming.channel).awaited(self.consumer.next()))
     }
