@@ -7,7 +7,9 @@
 //!
 //! Must never hold anything by which a process finds its way: no lengths, no indices, no pointers.
 
+use crate::device::shm::Chooser;
 use crate::error::HalError;
+use crate::os::cpu;
 use crate::os::memfd::{self, WriteMap};
 use crate::sync;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,6 +22,8 @@ pub const LINE_BYTES: usize = 64;
 /// The mapped memory.
 pub struct Segment {
     map: WriteMap,
+    /// What fills pieces fastest, as for the slots of the pool.
+    chooser: Chooser,
 }
 
 impl Segment {
@@ -27,14 +31,14 @@ impl Segment {
     pub fn create(bytes: usize) -> Result<(Segment, OwnedFd), HalError> {
         let (map, fd) = memfd::create_common("pulc-segment", bytes)?;
         map.leave_out_of_forks()?;
-        Ok((Segment { map }, fd))
+        Ok((Segment { map, chooser: Chooser::new() }, fd))
     }
 
     /// Maps what another process has made; refuses another size, or memory that can shrink. The descriptor is closed.
     pub fn attach(fd: OwnedFd, bytes: usize) -> Result<Segment, HalError> {
         let map = memfd::map_common(fd.as_fd(), bytes)?;
         map.leave_out_of_forks()?;
-        Ok(Segment { map })
+        Ok(Segment { map, chooser: Chooser::new() })
     }
 
     /// The mark of the line at `at`. What its writer wrote before is visible with it.
@@ -81,8 +85,13 @@ impl Segment {
 
     /// Copies private bytes into an own piece.
     #[inline]
-    pub fn write(&self, at: usize, from: &[u8]) {
-        self.map.copy_in(at, from);
+    pub fn write(&mut self, at: usize, from: &[u8]) {
+        let choice = self.chooser.choose(from.len());
+        let start = if choice.timed { cpu::ticks() } else { 0 };
+        self.map.copy_in_with(at, from, choice.stores);
+        if choice.timed {
+            self.chooser.learn(choice.stores, from.len(), cpu::ticks().saturating_sub(start));
+        }
     }
 
     /// Copies bytes out.
@@ -147,7 +156,7 @@ mod tests {
 
     #[test]
     fn what_one_process_writes_the_others_read() {
-        let (one, fd) = Segment::create(8192).unwrap();
+        let (mut one, fd) = Segment::create(8192).unwrap();
         let other = Segment::attach(fd.try_clone().unwrap(), 8192).unwrap();
         assert!(Segment::attach(fd, 4096).is_err(), "it has another size");
         one.put(64, b"thirteen char");

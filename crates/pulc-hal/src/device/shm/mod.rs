@@ -48,6 +48,7 @@ pub use config::{
 pub use layout::CELL_PAYLOAD;
 pub use offer::Offer;
 pub use reading::PART_MAX as MEMORY_PART_MAX;
+pub(crate) use stores::Chooser;
 
 use super::{Caps, Device, Frame, Limits, Peer, PeerFault, SendError, Sink};
 use crate::board::Board;

@@ -150,8 +150,7 @@ impl Hall {
             for place in others(self.members, self.me) {
                 self.copy_in(own + place * step, &out(place)?, from, part);
             }
-            self.show(turn, What::Alltoall, &[], false);
-            self.wait_all(turn)?;
+            self.meet(turn, What::Alltoall, &[])?;
             for turned in 1..self.members {
                 let place = (self.me + turned) % self.members;
                 self.check(turn, place, What::Alltoall)?;

@@ -217,6 +217,27 @@ impl Hall {
         self.seen >= turn
     }
 
+    /// Shows this process's line and waits until everybody has entered the turn.
+    fn meet(&mut self, turn: u64, what: What, bytes: &[u8]) -> Result<()> {
+        if self.members != 2 {
+            self.show(turn, what, bytes, false);
+            return self.wait_all(turn);
+        }
+        // The barrier would wait until the line has come from the other core, which is polling it: two ways instead of one. So the
+        // other's line is looked at first. Whether the other sleeps is asked before, perhaps too early, and surely after the barrier.
+        let at = self.line(turn, self.me);
+        self.segment.put(at, bytes);
+        self.segment.set_mark(at, turn << 16 | what as u64);
+        self.wake();
+        let (process, began) = (self.process, stats::start());
+        let is_there = process.look_shortly(|| self.all_in(turn));
+        full_barrier();
+        self.wake();
+        let result = if is_there { Ok(()) } else { self.wait_long(|hall| hall.all_in(turn)) };
+        stats::end(began);
+        result
+    }
+
     fn wait_all(&mut self, turn: u64) -> Result<()> {
         let looks = self.members <= LOOK_AT_ALL;
         let (process, began) = (self.process, stats::start());
@@ -281,7 +302,7 @@ impl Hall {
     }
 
     /// Copies `len` bytes from `from` of a call's data into this process's piece.
-    fn copy_in(&self, at: usize, data: &Data, from: usize, len: usize) {
+    fn copy_in(&mut self, at: usize, data: &Data, from: usize, len: usize) {
         match data.as_flat() {
             Some(bytes) if from + len <= bytes.len() => self.segment.write(at, &bytes[from..from + len]),
             _ => self.segment.write(at, &data.pack_part(from, len)),
@@ -305,7 +326,6 @@ impl Hall {
     /// The collective in which nothing is moved.
     fn barrier(&mut self) -> Result<()> {
         let turn = self.enter()?;
-        self.show(turn, What::Barrier, &[], false);
-        self.wait_all(turn)
+        self.meet(turn, What::Barrier, &[])
     }
 }
