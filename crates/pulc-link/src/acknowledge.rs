@@ -200,13 +200,14 @@ impl Link {
             return;
         }
         let awake = self.besieged || now < self.peer_besieged_until || rail.is_heard();
+        // What others have answered since is asked of the silence before this probe: patience may begin anew with it.
+        let since = if rail.silent_probes() > 0 { rail.silent_since } else { now };
         rail.silent(now, awake);
         if awake && rail.silent_probes() > 2 {
             self.repeat_oldest(now, index);
         }
-        let rail = &self.rails[index];
-        let (tries, since) = (rail.silent_probes(), rail.silent_since);
-        if rail.health != Health::Up || tries < 2 {
+        let (tries, health) = (self.rails[index].silent_probes(), self.rails[index].health);
+        if health != Health::Up || tries < 2 {
             return;
         }
         let mut others_answer = false;
