@@ -21,6 +21,8 @@ mod ps;
 mod psid;
 mod queue;
 mod run;
+mod sockets;
+mod sockets_broker;
 mod terminal;
 mod token;
 mod up;
@@ -49,6 +51,8 @@ enum Command {
     Run(run::Args),
     /// Run an unmodified program whose TCP connections may go past the kernel's stack
     Bypass(bypass::Args),
+    /// Show the bypassed connections, or send them back to the kernel
+    Sockets(sockets::Args),
     /// Show the jobs and their processes on all nodes
     Ps(ps::Args),
     /// Stop a job
@@ -113,6 +117,8 @@ enum Command {
     Demo(demo::Args),
     #[command(hide = true)]
     Heat(demo::HeatArgs),
+    #[command(hide = true, name = sockets_broker::NAME)]
+    SocketsBroker(sockets_broker::Args),
     #[command(hide = true)]
     Daemon(psid::Args),
     #[command(hide = true)]
@@ -156,6 +162,8 @@ fn main() -> ExitCode {
         Command::Top(args) => queue::top::run(&args),
         Command::Events(args) => queue::events::events(&args),
         Command::Metrics(args) => queue::events::metrics(&args),
+        Command::Sockets(args) => sockets::run(&args),
+        Command::SocketsBroker(args) => sockets_broker::run(&args),
         Command::Up(args) => up::run(&args),
         Command::Join(args) => join::run(&args),
         Command::Down(args) => down::run(&args),

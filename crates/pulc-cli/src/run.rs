@@ -2,7 +2,7 @@
 //! this process. The threads here only move bytes; how the job ends is decided by psid.
 
 use crate::terminal::{Sink, end_with, feed_input, watch_signals};
-use crate::{daemon, mpi_choice, preload};
+use crate::{daemon, mpi_choice, preload, sockets_broker};
 use pulc_base::JobId;
 use pulc_base::boot::{ENV_ENDS_WITH, ENV_RAILS, ENV_TERMINAL, parse_rails};
 use pulc_control::{Client, FrameError, Host, LaunchSpec, Limit, Reply, Request, RunSpec, Tie};
@@ -312,6 +312,10 @@ fn environment(args: &Args) -> Result<Vec<(OsString, OsString)>, String> {
     }
     if args.bypass {
         preloaded.push(preload::of_jobs(preload::SOCKETS, "--bypass")?);
+        // On this node; where no broker runs, connections stay on the kernel.
+        if let Err(why) = sockets_broker::ensure() {
+            eprintln!("pulc: {why}; connections stay on the kernel");
+        }
     }
     for library in preloaded {
         let known = variables.iter().position(|(name, _)| name == preload::VARIABLE);

@@ -14,5 +14,6 @@ pub mod membership;
 pub mod mesh;
 pub mod peer_message;
 pub mod queue;
+pub mod sockets;
 
 pub use error::Error;

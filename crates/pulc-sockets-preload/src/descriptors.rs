@@ -1,8 +1,11 @@
 //! The calls that make, copy and close descriptors: they keep the table true.
 
-use crate::next;
-use crate::table::{self, Role, quietly};
+use crate::connection::Role;
+use crate::promoted::leave;
+use crate::table::{self, quietly};
+use crate::{next, sets, settings};
 use libc::{c_char, c_int, c_uint, mode_t, sockaddr, socklen_t};
+use pulc_sockets::message::Reason;
 
 /// Of fcntl: which signal says that something arrived.
 const F_SETSIG: c_int = 10;
@@ -22,20 +25,24 @@ pub unsafe extern "C-unwind" fn connect(fd: c_int, who: *const sockaddr, wide: s
     let already = table::is_followed(fd);
     if already && family == libc::AF_UNSPEC {
         // Dissolves the connection: what the kernel has counted begins anew.
-        table::leave(fd);
+        leave(fd, Reason::HandedOver);
     }
-    let is_new = !already && INET.contains(&family);
+    let is_new = already && INET.contains(&family);
     // SAFETY: the caller's promise.
     let result = unsafe { next::connect(fd, who, wide) };
     if is_new && (result == 0 || next::errno() == libc::EINPROGRESS || next::errno() == libc::EINTR) {
-        quietly(|| table::follow(fd, Role::Active));
+        quietly(|| {
+            if let Some(call) = table::touch(fd) {
+                call.connection.become_active();
+            }
+        });
     }
     result
 }
 
 /// What `accept` returned is followed; whether it is TCP is seen when it is worth a look.
 fn accepted(fd: c_int) -> c_int {
-    if fd >= 0 {
+    if fd >= 0 && !settings::is_off() {
         quietly(|| table::follow(fd, Role::Passive));
     }
     fd
@@ -61,8 +68,8 @@ pub unsafe extern "C-unwind" fn accept4(fd: c_int, who: *mut sockaddr, wide: *mu
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
-    if table::is_followed(fd) && table::is_mine() {
-        table::forget(fd);
+    if (table::is_followed(fd) || sets::is_set(fd)) && table::is_mine() {
+        quietly(|| table::fresh(fd));
     }
     // SAFETY: the caller's promise.
     unsafe { next::close(fd) }
@@ -94,11 +101,11 @@ fn copied(fd: c_int, to: c_int) -> c_int {
     if to >= 0 && to != fd && (table::is_followed(fd) || table::is_followed(to)) {
         quietly(|| {
             if table::is_mine() {
-                table::forget(to);
+                table::fresh(to);
                 table::alias(fd, to);
             } else {
                 // A child of vfork goes on with it as it likes.
-                table::leave(fd);
+                leave(fd, Reason::HandedOver);
             }
         });
     }
@@ -140,7 +147,7 @@ pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: usize
         libc::F_SETOWN | F_SETSIG | libc::F_SETFL
             if argument as c_int & libc::O_ASYNC != 0 || command != libc::F_SETFL =>
         {
-            quietly(|| table::leave(fd));
+            quietly(|| leave(fd, Reason::HandedOver));
             result
         }
         _ => result,
@@ -153,6 +160,22 @@ pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: usize
 pub unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { fcntl(fd, command, argument) }
+}
+
+/// A socket is followed from its beginning: it may be put into sets before it is connected.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    let fd = unsafe { next::socket(domain, kind, protocol) };
+    table::fresh(fd);
+    let is_stream = kind & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) == libc::SOCK_STREAM;
+    if fd >= 0 && is_stream && INET.contains(&domain) && !settings::is_off() {
+        quietly(|| table::follow(fd, Role::Unknown));
+    }
+    fd
 }
 
 macro_rules! makes {
@@ -171,7 +194,6 @@ macro_rules! makes {
 
 // A number that was closed behind our back is seen here at the latest.
 makes! {
-    fn socket(domain: c_int, kind: c_int, protocol: c_int);
     fn eventfd(start: c_uint, flags: c_int);
     fn open(path: *const c_char, flags: c_int, mode: mode_t);
     fn open64(path: *const c_char, flags: c_int, mode: mode_t);

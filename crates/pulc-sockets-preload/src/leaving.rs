@@ -1,13 +1,15 @@
 //! The calls after which a connection is used by code that does not come through here: another image, another process, the C
 //! library's own streams. What they concern is left on the kernel from then on.
 
-use crate::next;
+use crate::promoted::leave;
 use crate::table::{self, quietly};
+use crate::{next, promoted};
 use libc::{c_char, c_int, c_uint, c_void, iovec, pid_t, size_t, ssize_t};
+use pulc_sockets::message::Reason;
 
 /// Another image is about to take over what is not closed on exec.
 fn before_exec() {
-    quietly(|| table::each(table::leave));
+    quietly(promoted::before_exec);
 }
 
 macro_rules! executes {
@@ -42,7 +44,7 @@ macro_rules! hands_over {
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name($fd: c_int $(, $argument: $kind)*) -> $result {
             if table::is_followed($fd) {
-                quietly(|| table::leave($fd));
+                quietly(|| leave($fd, Reason::HandedOver));
             }
             // SAFETY: the caller's promise.
             unsafe { next::$name($fd $(, $argument)*) }
@@ -61,7 +63,7 @@ hands_over! {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn posix_spawn_file_actions_adddup2(actions: *mut c_void, fd: c_int, to: c_int) -> c_int {
     if table::is_followed(fd) {
-        quietly(|| table::leave(fd));
+        quietly(|| leave(fd, Reason::HandedOver));
     }
     // SAFETY: the caller's promise.
     unsafe { next::posix_spawn_file_actions_adddup2(actions, fd, to) }

@@ -1,11 +1,20 @@
 #![doc = include_str!("../README.md")]
 #![cfg(target_os = "linux")]
 
+mod asleep;
+mod connection;
 mod data;
 mod descriptors;
+mod joining;
+mod kernel;
 mod leaving;
+mod moving;
 mod next;
 mod options;
+mod polls;
+mod promoted;
+mod sets;
+mod settings;
 mod table;
 mod waits;
 
@@ -14,6 +23,7 @@ mod waits;
 #[unsafe(link_section = ".init_array")]
 static START: extern "C" fn() = {
     extern "C" fn start() {
+        settings::read();
         table::start();
     }
     start

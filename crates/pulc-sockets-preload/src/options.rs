@@ -1,15 +1,48 @@
 //! The calls that ask about a socket or change how it behaves.
 
-use crate::{next, table};
+use crate::next;
+use crate::promoted::{before_shutdown, end_of, leave};
+use crate::table::{self, Call, quietly};
 use libc::{c_int, c_void, socklen_t};
+use pulc_sockets::Flag;
+use pulc_sockets::message::Reason;
+use std::sync::atomic::Ordering;
+
+/// Options of the socket's level that say something about bytes in the kernel's queues.
+const OF_KERNEL: &[c_int] = &[
+    libc::SO_RCVLOWAT,
+    libc::SO_OOBINLINE,
+    libc::SO_TIMESTAMP,
+    libc::SO_TIMESTAMPNS,
+    libc::SO_TIMESTAMPING,
+    libc::SO_ATTACH_FILTER,
+    libc::SO_ATTACH_BPF,
+    libc::SO_ZEROCOPY,
+];
+/// The same of TCP's level.
+const OF_TCP: &[c_int] = &[libc::TCP_ULP, libc::TCP_REPAIR];
 
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
-    let _call = table::touch(fd);
+    let call = table::touch(fd);
+    if how != libc::SHUT_RD
+        && let Some(call) = &call
+    {
+        before_shutdown(call, fd);
+    }
     // SAFETY: the caller's promise.
     unsafe { next::shutdown(fd, how) }
+}
+
+/// The int at `value`, if there is one.
+///
+/// # Safety
+/// `value` is null or points to `len` readable bytes.
+unsafe fn number(value: *const c_void, len: socklen_t) -> Option<c_int> {
+    // SAFETY: the caller's promise.
+    (!value.is_null() && len as usize >= size_of::<c_int>()).then(|| unsafe { value.cast::<c_int>().read_unaligned() })
 }
 
 /// # Safety
@@ -22,9 +55,44 @@ pub unsafe extern "C-unwind" fn setsockopt(
     value: *const c_void,
     len: socklen_t,
 ) -> c_int {
-    let _call = table::touch(fd);
+    if table::is_followed(fd) {
+        let is_of_kernel = level == libc::SOL_SOCKET && OF_KERNEL.contains(&name)
+            || level == libc::IPPROTO_TCP && OF_TCP.contains(&name);
+        if is_of_kernel {
+            quietly(|| leave(fd, Reason::Option));
+        } else if let Some(call) = table::touch(fd) {
+            // SAFETY: the caller's promise.
+            let first = unsafe { number(value, len) };
+            if first.is_some_and(|value| is_kept(&call, level, name, value)) {
+                return 0;
+            }
+            if (level, name) == (libc::SOL_SOCKET, libc::SO_LINGER)
+                && let Some(end) = end_of(&call)
+            {
+                // SAFETY: the caller's promise; two ints.
+                let second = unsafe { number(value.wrapping_byte_add(4), len.saturating_sub(4)) };
+                end.set(Flag::Abort, first.is_some_and(|on| on != 0) && second == Some(0));
+            }
+        }
+    }
     // SAFETY: the caller's promise.
     unsafe { next::setsockopt(fd, level, name, value, len) }
+}
+
+/// Whether an option is kept here and the kernel is not to hear of it.
+fn is_kept(call: &Call, level: c_int, name: c_int, value: c_int) -> bool {
+    let connection = call.connection;
+    if (level, name) == (libc::IPPROTO_TCP, libc::TCP_NODELAY) && connection.has_nodelay.load(Ordering::Relaxed) {
+        connection.nodelay.store(u32::from(value != 0), Ordering::Relaxed);
+        return end_of(call).is_some_and(|end| !end.is_over());
+    }
+    if (level, name) == (libc::IPPROTO_TCP, libc::TCP_CORK)
+        && let Some(end) = connection.end()
+    {
+        // The next bytes go to the kernel, and stay there until it is pulled.
+        end.set(Flag::Corked, value != 0);
+    }
+    false
 }
 
 /// # Safety
@@ -37,16 +105,46 @@ pub unsafe extern "C-unwind" fn getsockopt(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
-    let _call = table::touch(fd);
+    let call = table::touch(fd);
     // SAFETY: the caller's promise.
-    unsafe { next::getsockopt(fd, level, name, value, len) }
+    let result = unsafe { next::getsockopt(fd, level, name, value, len) };
+    if let Some(call) = call
+        && result == 0
+        && (level, name) == (libc::IPPROTO_TCP, libc::TCP_NODELAY)
+        && call.connection.has_nodelay.load(Ordering::Relaxed)
+    {
+        // SAFETY: the kernel has written an int there, or as many bytes of it as there is room.
+        unsafe {
+            if !len.is_null() && *len as usize >= size_of::<c_int>() {
+                value.cast::<c_int>().write_unaligned(call.connection.nodelay.load(Ordering::Relaxed) as c_int);
+            }
+        }
+    }
+    result
 }
 
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: libc::Ioctl, argument: usize) -> c_int {
-    let _call = table::touch(fd);
+    let call = table::touch(fd);
     // SAFETY: the caller's promise; whatever stands behind the request is one word.
-    unsafe { next::ioctl(fd, request, argument) }
+    let result = unsafe { next::ioctl(fd, request, argument) };
+    if result == 0
+        && argument != 0
+        && (request == libc::FIONREAD || request == libc::TIOCOUTQ)
+        && let Some(call) = call
+        && let Some(end) = end_of(&call)
+    {
+        let at = argument as *mut c_int;
+        // SAFETY: the kernel has written an int there.
+        unsafe {
+            let bytes = match request {
+                libc::FIONREAD => end.readable_bytes(at.read_unaligned() as usize),
+                _ => at.read_unaligned() as usize + end.unheard_bytes(),
+            };
+            at.write_unaligned(c_int::try_from(bytes).unwrap_or(c_int::MAX));
+        }
+    }
+    result
 }

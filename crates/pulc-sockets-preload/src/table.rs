@@ -4,10 +4,12 @@
 //! A connection enters by `connect` or `accept` and leaves with its last descriptor in this process. A descriptor that came in
 //! another way (by exec, from another process) is not here and is left alone.
 
-use crate::next;
+use crate::connection::{AWARE, Connection, FOLLOWED, PHASE, Role, phase};
+use crate::{next, promoted, sets, settings};
 use pulc_hal::os::life;
+use pulc_sockets::message::Reason;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Descriptors above are left alone.
 pub const FDS_MAX: usize = 1 << 16;
@@ -20,103 +22,25 @@ static CONNECTIONS: [Connection; CONNECTIONS_MAX] = [const { Connection::new() }
 static SEARCH: AtomicU32 = AtomicU32::new(0);
 /// The process that these tables are of, see [`is_mine`].
 static OWNER: AtomicU32 = AtomicU32::new(0);
-/// Connections that are there.
-static FOLLOWED: AtomicU32 = AtomicU32::new(0);
-
-/// Who made the connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Role {
-    Active,
-    Passive,
-}
-
-/// What a connection is to this process; the low byte of its word.
-pub mod phase {
-    pub const FREE: u32 = 0;
-    /// On the kernel; how it is used is being watched.
-    pub const TRACKED: u32 = 1;
-    /// On the kernel for good, as far as this process is concerned.
-    pub const LEFT: u32 = 4;
-    /// Being cleared.
-    pub const DYING: u32 = 7;
-}
-
-const PHASE: u32 = 0xff;
-
-/// One connection. Generation and phase share a word, so that whoever frees a place frees what it has seen there.
-pub struct Connection {
-    word: AtomicU32,
-    /// Descriptors of this process.
-    fds: AtomicU32,
-    /// Calls on their way, by what they do.
-    pub reading: AtomicU32,
-    pub writing: AtomicU32,
-    pub other: AtomicU32,
-    /// Data calls so far; a hint, lost updates do no harm.
-    calls: AtomicU32,
-    is_active: AtomicU32,
-    /// Bytes that calls of this process moved; hints too.
-    pub bytes_in: AtomicU64,
-    pub bytes_out: AtomicU64,
-}
-
-impl Connection {
-    const fn new() -> Connection {
-        Connection {
-            word: AtomicU32::new(0),
-            fds: AtomicU32::new(0),
-            reading: AtomicU32::new(0),
-            writing: AtomicU32::new(0),
-            other: AtomicU32::new(0),
-            calls: AtomicU32::new(0),
-            is_active: AtomicU32::new(0),
-            bytes_in: AtomicU64::new(0),
-            bytes_out: AtomicU64::new(0),
-        }
-    }
-
-    /// Changes the phase if it is still `from`.
-    pub fn turn(&self, from: u32, to: u32) -> bool {
-        let word = self.word.load(Ordering::Acquire);
-        // Release: what was prepared for the new phase is there for who sees it.
-        word & PHASE == from
-            && self.word.compare_exchange(word, word & !PHASE | to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    }
-
-    /// Counts a data call without a locked instruction.
-    #[inline]
-    pub fn count_call(&self) -> u32 {
-        let calls = self.calls.load(Ordering::Relaxed).wrapping_add(1);
-        self.calls.store(calls, Ordering::Relaxed);
-        calls
-    }
-
-    fn calls_on_their_way(&self) -> u32 {
-        [&self.reading, &self.writing, &self.other].map(|count| count.load(Ordering::SeqCst)).iter().sum()
-    }
-
-    /// Gives the place back if nobody uses it any more.
-    fn free_if_unused(&self) {
-        let word = self.word.load(Ordering::SeqCst);
-        if matches!(word & PHASE, phase::FREE | phase::DYING)
-            || self.fds.load(Ordering::SeqCst) != 0
-            || self.calls_on_their_way() != 0
-            || self
-                .word
-                .compare_exchange(word, word & !PHASE | phase::DYING, Ordering::SeqCst, Ordering::SeqCst)
-                .is_err()
-        {
-            return;
-        }
-        FOLLOWED.fetch_sub(1, Ordering::Relaxed);
-        self.word.store((word & !PHASE).wrapping_add(PHASE + 1) | phase::FREE, Ordering::SeqCst);
-    }
-}
+static FORKED: AtomicBool = AtomicBool::new(false);
 
 /// A call on its way on a connection: while it lives, the connection's place belongs to it.
 pub struct Call {
     pub connection: &'static Connection,
     count: &'static AtomicU32,
+    is_aware: bool,
+}
+
+impl Call {
+    /// Whether this call began knowing of the channel.
+    #[inline]
+    pub fn is_aware(&self) -> bool {
+        self.is_aware
+    }
+
+    pub fn count(&self) -> &'static AtomicU32 {
+        self.count
+    }
 }
 
 impl Drop for Call {
@@ -144,8 +68,8 @@ fn enter(fd: c_int, count: fn(&'static Connection) -> &'static AtomicU32) -> Opt
     }
     let connection = &CONNECTIONS[index as usize - 1];
     let count = count(connection);
-    count.fetch_add(1, Ordering::SeqCst);
-    let call = Call { connection, count };
+    let before = count.fetch_add(1, Ordering::SeqCst);
+    let call = Call { connection, count, is_aware: before & AWARE != 0 };
     // Counted first and looked at again then: a place that is still this descriptor's is not freed while the count stands.
     if at.load(Ordering::SeqCst) != index {
         drop(call);
@@ -158,7 +82,9 @@ fn enter(fd: c_int, count: fn(&'static Connection) -> &'static AtomicU32) -> Opt
 #[inline]
 pub fn read(fd: c_int) -> Option<Call> {
     let call = enter(fd, |connection| &connection.reading)?;
-    call.connection.count_call();
+    if call.connection.count_call() >= settings::after_calls() && call.connection.phase() < phase::LEFT {
+        return Some(advanced(call, fd));
+    }
     Some(call)
 }
 
@@ -166,8 +92,18 @@ pub fn read(fd: c_int) -> Option<Call> {
 #[inline]
 pub fn write(fd: c_int) -> Option<Call> {
     let call = enter(fd, |connection| &connection.writing)?;
-    call.connection.count_call();
+    if call.connection.count_call() >= settings::after_calls() && call.connection.phase() < phase::LEFT {
+        return Some(advanced(call, fd));
+    }
     Some(call)
+}
+
+/// A call that may have made its connection aware is one that knows.
+#[cold]
+fn advanced(mut call: Call, fd: c_int) -> Call {
+    promoted::progress(&call, fd);
+    call.is_aware = call.count.load(Ordering::SeqCst) & AWARE != 0;
+    call
 }
 
 /// Any other call.
@@ -205,10 +141,7 @@ pub fn follow(fd: c_int, role: Role) {
             connection.fds.store(0, Ordering::SeqCst);
             continue;
         }
-        connection.calls.store(0, Ordering::Relaxed);
-        connection.bytes_in.store(0, Ordering::Relaxed);
-        connection.bytes_out.store(0, Ordering::Relaxed);
-        connection.is_active.store(u32::from(role == Role::Active), Ordering::Relaxed);
+        connection.begin(role);
         FOLLOWED.fetch_add(1, Ordering::Relaxed);
         at.store(index as u32 + 1, Ordering::SeqCst);
         return;
@@ -219,7 +152,7 @@ pub fn follow(fd: c_int, role: Role) {
 pub fn alias(fd: c_int, to: c_int) {
     let Some(at) = place(to) else {
         // Not followable: what happens through it would not be seen.
-        leave(fd);
+        promoted::leave(fd, Reason::HandedOver);
         return;
     };
     let Some(call) = touch(fd) else { return };
@@ -235,15 +168,13 @@ pub fn forget(fd: c_int) {
         return;
     }
     let Some(call) = touch(fd) else { return };
+    let is_last = call.connection.fds.load(Ordering::SeqCst) == 1;
+    sets::closed(call.connection, fd, !is_last);
+    if is_last {
+        promoted::before_close(&call, fd);
+    }
     if at.swap(0, Ordering::SeqCst) != 0 {
         call.connection.fds.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-/// From now on the connection of `fd` is none of our business.
-pub fn leave(fd: c_int) {
-    if let Some(call) = touch(fd) {
-        call.connection.turn(phase::TRACKED, phase::LEFT);
     }
 }
 
@@ -251,17 +182,21 @@ pub fn leave(fd: c_int) {
 #[inline]
 pub fn fresh(fd: c_int) {
     if is_followed(fd) && is_mine() {
-        forget(fd);
+        quietly(|| forget(fd));
+    }
+    if sets::is_set(fd) && is_mine() {
+        sets::forget(fd);
     }
 }
 
 /// Forgets a range of numbers.
 pub fn forget_range(first: u32, last: u32) {
-    if FOLLOWED.load(Ordering::Relaxed) == 0 || !is_mine() {
+    if !is_mine() {
         return;
     }
     for fd in first.min(FDS_MAX as u32)..(last.saturating_add(1)).min(FDS_MAX as u32) {
         forget(fd as c_int);
+        sets::forget(fd as c_int);
     }
 }
 
@@ -275,6 +210,17 @@ pub fn each(mut what: impl FnMut(c_int)) {
             what(fd);
         }
     }
+}
+
+/// The process that these tables are of.
+#[inline]
+pub fn owner() -> u32 {
+    OWNER.load(Ordering::Relaxed)
+}
+
+/// Whether this process, or the one that it is a fork of, has forked since it was started: then others may have its descriptors.
+pub fn has_forked() -> bool {
+    FORKED.load(Ordering::Relaxed)
 }
 
 /// Whether the tables are this process's own. Not so in a child of `vfork`, which works in its parent's memory with descriptors of
@@ -295,6 +241,19 @@ pub fn is_mine() -> bool {
 pub fn start() {
     life::watch_forks();
     OWNER.store(std::process::id(), Ordering::Relaxed);
+    // SAFETY: functions of this library that stays loaded; they take no lock that a thread may hold for long.
+    unsafe { libc::pthread_atfork(Some(before_fork), None, Some(in_child)) };
+    life::at_exit(promoted::before_exit);
+}
+
+extern "C" fn before_fork() {
+    FORKED.store(true, Ordering::Relaxed);
+    promoted::before_fork();
+}
+
+extern "C" fn in_child() {
+    OWNER.store(std::process::id(), Ordering::Relaxed);
+    sets::unlock_all();
 }
 
 /// Keeps the error number over what is done after a call.

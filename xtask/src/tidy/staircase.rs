@@ -26,11 +26,16 @@ const STAIRCASE: &[Crate] = &[
     row("pulc-c-abi", &["pulc-base", "pulc-hal", "pulc"], &["pulc-testkit"]),
     // A preload of its own: nothing of the handler comes into a program that never attaches.
     row("pulc-alloc-preload", &["pulc-hal"], &[]),
-    row("pulc-sockets-preload", &["pulc-hal"], &["pulc-testkit"]),
+    row("pulc-sockets", &["pulc-hal"], &["pulc-testkit"]),
+    row("pulc-sockets-preload", &["pulc-hal", "pulc-sockets"], &["pulc-testkit"]),
     row("pulc-control", &["pulc-base", "pulc-hal"], &["pulc-testkit"]),
     // Decides without I/O and without a clock; its journal is a file.
     row("pulc-sched", &["pulc-base", "pulc-control"], &["pulc-testkit"]),
-    row("pulc-psid", &["pulc-base", "pulc-hal", "pulc-control", "pulc-sched"], &["pulc-testkit", "pulc"]),
+    row(
+        "pulc-psid",
+        &["pulc-base", "pulc-hal", "pulc-control", "pulc-sched", "pulc-sockets"],
+        &["pulc-testkit", "pulc"],
+    ),
     row("pulc-testkit", &["pulc-base", "pulc-hal"], &[]),
     row("pulc-bench", &["pulc-base", "pulc-hal", "pulc-link", "pulc-handler", "pulc", "pulc-testkit"], &[]),
     // Heat is linked as a library for the demo: the one exception to the staircase.
@@ -44,6 +49,7 @@ const STAIRCASE: &[Crate] = &[
             "pulc",
             "pulc-control",
             "pulc-psid",
+            "pulc-sockets",
             "pulc-bench",
             "pulc-mpi",
             "pulc-heat",

@@ -21,5 +21,6 @@ pub mod registry;
 pub mod settled;
 pub mod signals;
 pub mod tcp;
+pub mod tcp_counts;
 pub mod topology;
 pub mod watched;

@@ -115,7 +115,7 @@ def test_flags():
     say("fionread", value[0])
     threading.Timer(0.05, lambda: a.sendall(b"abcdef")).start()
     b.settimeout(None)
-    say("waitall", b.recv(9, socket.MSG_WAITALL))
+    say("waitall", b.recv(13, socket.MSG_WAITALL))
     a.sendall(b"scatter and gather")
     wait_readable(b)
     one, two = bytearray(7), bytearray(20)

@@ -1,0 +1,187 @@
+//! One connection that is followed: a place in the table with its generation and phase, the calls on their way, and its end of a channel
+//! once there is one. Used by `table.rs` and `promoted.rs`. Must never free what a call on its way uses.
+
+use crate::sets;
+use pulc_sockets::End;
+use std::cell::UnsafeCell;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// Connections that are there.
+pub static FOLLOWED: AtomicU32 = AtomicU32::new(0);
+
+/// Who made the connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    Active,
+    Passive,
+    /// A socket that is not connected yet.
+    Unknown,
+}
+
+/// What a connection is to this process; the low byte of its word.
+pub mod phase {
+    pub const FREE: u32 = 0;
+    /// On the kernel; how it is used is being watched.
+    pub const TRACKED: u32 = 1;
+    /// The broker is being asked.
+    pub const JOINING: u32 = 2;
+    /// It has a channel that is not used yet.
+    pub const JOINED: u32 = 3;
+    /// On the kernel for good, as far as this process is concerned.
+    pub const LEFT: u32 = 4;
+    /// Every call knows of the channel.
+    pub const AWARE: u32 = 5;
+    /// Being cleared.
+    pub const DYING: u32 = 7;
+}
+
+pub const PHASE: u32 = 0xff;
+/// In a count of calls: those that begin now know of the channel. Set only while no other call is on its way.
+pub const AWARE: u32 = 1 << 31;
+
+/// One connection. Generation and phase share a word, so that whoever frees a place frees what it has seen there.
+pub struct Connection {
+    pub word: AtomicU32,
+    /// Descriptors of this process.
+    pub fds: AtomicU32,
+    /// Calls on their way, by what they do.
+    pub reading: AtomicU32,
+    pub writing: AtomicU32,
+    pub other: AtomicU32,
+    /// Data calls so far; a hint, lost updates do no harm.
+    calls: AtomicU32,
+    role: AtomicU32,
+    /// The process in which it became aware of its channel; in a fork's child another one.
+    pub aware_in: AtomicU32,
+    /// How it is waited for in sets, and whether for edges; see `sets.rs`.
+    pub watch: AtomicU32,
+    pub edges: AtomicU32,
+    /// TCP_NODELAY as the program wants it, once it is not what the kernel has.
+    pub has_nodelay: AtomicBool,
+    pub nodelay: AtomicU32,
+    /// There from phase `JOINED` on, until the place is freed.
+    has_end: AtomicBool,
+    end: UnsafeCell<MaybeUninit<End>>,
+}
+
+// SAFETY: `end` is written once, by the one call that has turned the phase to `JOINING`, before `has_end` says so; it is dropped by the one
+// that has turned it to `DYING`, when no call is on its way.
+unsafe impl Sync for Connection {}
+
+impl Connection {
+    pub const fn new() -> Connection {
+        Connection {
+            word: AtomicU32::new(0),
+            fds: AtomicU32::new(0),
+            reading: AtomicU32::new(0),
+            writing: AtomicU32::new(0),
+            other: AtomicU32::new(0),
+            calls: AtomicU32::new(0),
+            role: AtomicU32::new(0),
+            aware_in: AtomicU32::new(0),
+            watch: AtomicU32::new(0),
+            edges: AtomicU32::new(0),
+            has_nodelay: AtomicBool::new(false),
+            nodelay: AtomicU32::new(0),
+            has_end: AtomicBool::new(false),
+            end: UnsafeCell::new(MaybeUninit::uninit()),
+        }
+    }
+
+    pub fn role(&self) -> Role {
+        match self.role.load(Ordering::Relaxed) {
+            1 => Role::Active,
+            2 => Role::Passive,
+            _ => Role::Unknown,
+        }
+    }
+
+    /// The program has called `connect`.
+    pub fn become_active(&self) {
+        self.role.store(1, Ordering::Relaxed);
+    }
+
+    /// The channel that the call in phase `JOINING` has got.
+    pub fn keep(&self, end: End) {
+        // SAFETY: only the call that has turned the phase to `JOINING` comes here, and nobody reads before `has_end`.
+        unsafe { (*self.end.get()).write(end) };
+        self.has_end.store(true, Ordering::Release);
+        self.turn(phase::JOINING, phase::JOINED);
+    }
+
+    /// For the length of a call on its way.
+    #[inline]
+    pub fn end(&self) -> Option<&End> {
+        // SAFETY: written before `has_end` said so, and dropped only when no call is on its way.
+        self.has_end.load(Ordering::Acquire).then(|| unsafe { (*self.end.get()).assume_init_ref() })
+    }
+
+    pub fn calls(&self) -> u32 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub fn phase(&self) -> u32 {
+        self.word.load(Ordering::Acquire) & PHASE
+    }
+
+    /// Changes the phase if it is still `from`.
+    pub fn turn(&self, from: u32, to: u32) -> bool {
+        let word = self.word.load(Ordering::Acquire);
+        // Release: what was prepared for the new phase is there for who sees it.
+        word & PHASE == from
+            && self.word.compare_exchange(word, word & !PHASE | to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// A new connection in a place that was free.
+    pub fn begin(&self, role: Role) {
+        self.calls.store(0, Ordering::Relaxed);
+        for count in [&self.reading, &self.writing] {
+            count.fetch_and(!AWARE, Ordering::SeqCst);
+        }
+        self.watch.store(sets::UNWATCHED, Ordering::Relaxed);
+        self.edges.store(0, Ordering::Relaxed);
+        self.has_nodelay.store(false, Ordering::Relaxed);
+        let role = match role {
+            Role::Active => 1,
+            Role::Passive => 2,
+            Role::Unknown => 0,
+        };
+        self.role.store(role, Ordering::Relaxed);
+        self.aware_in.store(0, Ordering::Relaxed);
+    }
+
+    /// Counts a data call without a locked instruction.
+    #[inline]
+    pub fn count_call(&self) -> u32 {
+        let calls = self.calls.load(Ordering::Relaxed).wrapping_add(1);
+        self.calls.store(calls, Ordering::Relaxed);
+        calls
+    }
+
+    fn calls_on_their_way(&self) -> u32 {
+        [&self.reading, &self.writing, &self.other].map(|count| count.load(Ordering::SeqCst) & !AWARE).iter().sum()
+    }
+
+    /// Gives the place back if nobody uses it any more.
+    pub fn free_if_unused(&self) {
+        let word = self.word.load(Ordering::SeqCst);
+        if matches!(word & PHASE, phase::FREE | phase::DYING)
+            || self.fds.load(Ordering::SeqCst) != 0
+            || self.calls_on_their_way() != 0
+            || self
+                .word
+                .compare_exchange(word, word & !PHASE | phase::DYING, Ordering::SeqCst, Ordering::SeqCst)
+                .is_err()
+        {
+            return;
+        }
+        if self.has_end.swap(false, Ordering::SeqCst) {
+            // SAFETY: it was there, no call is on its way, and the phase lets nobody else come here.
+            unsafe { (*self.end.get()).assume_init_drop() };
+        }
+        FOLLOWED.fetch_sub(1, Ordering::Relaxed);
+        self.word.store((word & !PHASE).wrapping_add(PHASE + 1) | phase::FREE, Ordering::SeqCst);
+    }
+}

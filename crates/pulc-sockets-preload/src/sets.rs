@@ -1,0 +1,313 @@
+//! Sets of descriptors (epoll): which followed connections are in which set, so that those whose ring has something are found without
+//! a system call, and so that a sender knows whom to ring. What the kernel knows of a set is never touched: every membership is there
+//! as the program made it, and a bell makes the kernel's own readiness true.
+//!
+//! A connection is *listed* if it is in one set, plainly (not one-shot, not exclusive), the set is not waited for through another
+//! one, and there is room. Any other is *parked*: it is rung for whenever something comes to its empty ring.
+
+use crate::connection::Connection;
+use crate::kernel::me;
+use crate::promoted::end_of;
+use crate::table;
+use libc::{c_int, epoll_event};
+use pulc_sockets::board::WORDS;
+use pulc_sockets::{End, Flag};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+/// Numbers 1 and up are words of the board; set 0 are all those for which there is none.
+const SETS: usize = WORDS as usize;
+/// Of one set; more are parked.
+const MEMBERS: usize = 256;
+/// Turns at the rings between two at the kernel.
+const TURNS: u32 = 32;
+
+/// How a connection is waited for, see [`Connection::watch`]: nobody, the number of a set, or in a way that is not followed.
+pub const UNWATCHED: u32 = 0;
+pub const PARKED: u32 = u32::MAX;
+
+static NUMBERS: [AtomicU8; table::FDS_MAX] = [const { AtomicU8::new(0) }; table::FDS_MAX];
+static ALL: [Set; SETS] = [const { Set::new() }; SETS];
+/// Guards changes of what a connection's end says of its sleep.
+static REFRESH: AtomicU32 = AtomicU32::new(0);
+
+#[derive(Clone, Copy)]
+struct Member {
+    fd: c_int,
+    events: u32,
+    data: u64,
+    /// What had arrived when an edge was told last.
+    told: u64,
+}
+
+struct Set {
+    lock: AtomicU32,
+    is_taken: AtomicU32,
+    /// Waited for through another set.
+    is_nested: AtomicU32,
+    count: AtomicU32,
+    turns: AtomicU32,
+    members: UnsafeCell<[Member; MEMBERS]>,
+}
+
+// SAFETY: `members` is reached only by who holds `lock`.
+unsafe impl Sync for Set {}
+
+impl Set {
+    const fn new() -> Set {
+        Set {
+            lock: AtomicU32::new(0),
+            is_taken: AtomicU32::new(0),
+            is_nested: AtomicU32::new(0),
+            count: AtomicU32::new(0),
+            turns: AtomicU32::new(0),
+            members: UnsafeCell::new([Member { fd: 0, events: 0, data: 0, told: 0 }; MEMBERS]),
+        }
+    }
+
+    /// Calls `what` with the members and their number. `None` where a signal handler has interrupted another such call of its thread.
+    fn with<T>(&self, what: impl FnOnce(&mut [Member; MEMBERS], &mut usize) -> T) -> Option<T> {
+        let _held = Held::take(&self.lock)?;
+        let mut count = self.count.load(Ordering::Relaxed) as usize;
+        // SAFETY: the lock is held.
+        let result = what(unsafe { &mut *self.members.get() }, &mut count);
+        self.count.store(count as u32, Ordering::Release);
+        Some(result)
+    }
+}
+
+/// A lock of this process.
+struct Held<'a>(&'a AtomicU32);
+
+impl Held<'_> {
+    fn take(word: &AtomicU32) -> Option<Held<'_>> {
+        let me = me();
+        while let Err(holder) = word.compare_exchange_weak(0, me, Ordering::Acquire, Ordering::Relaxed) {
+            if holder == me {
+                return None;
+            }
+            std::thread::yield_now();
+        }
+        Some(Held(word))
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Release);
+    }
+}
+
+/// A fork's child has one thread, which holds none of these.
+pub fn unlock_all() {
+    REFRESH.store(0, Ordering::Relaxed);
+    ALL.iter().for_each(|set| set.lock.store(0, Ordering::Relaxed));
+}
+
+/// The number of a set; one is given to it at first sight. 0 where there are more sets than numbers.
+pub fn number(set: c_int) -> u32 {
+    let Some(at) = NUMBERS.get(set as usize) else { return 0 };
+    let known = at.load(Ordering::Acquire);
+    if known != 0 {
+        return u32::from(known);
+    }
+    for (number, place) in ALL.iter().enumerate().skip(1) {
+        if place.is_taken.compare_exchange(0, 1, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+            place.count.store(0, Ordering::Relaxed);
+            place.is_nested.store(0, Ordering::Relaxed);
+            at.store(number as u8, Ordering::Release);
+            return number as u32;
+        }
+    }
+    0
+}
+
+/// Whether this descriptor is a set that has been waited for or filled.
+#[inline]
+pub fn is_set(fd: c_int) -> bool {
+    NUMBERS.get(fd as usize).is_some_and(|at| at.load(Ordering::Relaxed) != 0)
+}
+
+/// A set is closed, or its number is given to something else. Its connections may be in it still, by a copy of its descriptor.
+pub fn forget(fd: c_int) {
+    let Some(at) = NUMBERS.get(fd as usize) else { return };
+    let number = at.swap(0, Ordering::SeqCst);
+    if number != 0 {
+        park_all(u32::from(number));
+        ALL[number as usize].is_taken.store(0, Ordering::SeqCst);
+    }
+}
+
+/// Somebody waits for the set itself: then only the kernel knows who is asleep for its members.
+pub fn nest(set: c_int) {
+    let number = number(set);
+    if number != 0 && ALL[number as usize].is_nested.swap(1, Ordering::SeqCst) == 0 {
+        park_all(number);
+    }
+}
+
+fn park_all(number: u32) {
+    loop {
+        let last = ALL[number as usize].with(|members, count| {
+            *count = count.checked_sub(1)?;
+            Some(members[*count].fd)
+        });
+        match last.flatten() {
+            Some(fd) => park(fd),
+            None => return,
+        }
+    }
+}
+
+fn park(fd: c_int) {
+    if let Some(call) = table::touch(fd) {
+        call.connection.watch.store(PARKED, Ordering::SeqCst);
+        refresh(call.connection);
+    }
+}
+
+/// Tells the other end how this one sleeps.
+pub fn refresh(connection: &Connection) {
+    let Some(end) = connection.end() else { return };
+    let _held = Held::take(&REFRESH);
+    let watch = connection.watch.load(Ordering::SeqCst);
+    // A fork's child sleeps in sets of its own: then both are rung for everything.
+    if connection.aware_in.load(Ordering::Relaxed) != table::owner() {
+        end.set(Flag::Shared, true);
+    }
+    if watch == PARKED || end.is(Flag::Shared) {
+        end.set(Flag::Edge, true);
+        end.set(Flag::Parked, true);
+        return;
+    }
+    end.set(Flag::Edge, connection.edges.load(Ordering::SeqCst) != 0);
+    end.sleeps_in(watch);
+    end.set(Flag::Parked, false);
+}
+
+/// The program has changed what it waits for; the kernel has agreed.
+pub fn changed(set: c_int, what: c_int, fd: c_int, event: Option<epoll_event>) {
+    if is_set(fd) {
+        nest(fd);
+    }
+    let number = number(set);
+    let Some(call) = table::touch(fd) else { return };
+    let connection = call.connection;
+    let watch = connection.watch.load(Ordering::SeqCst);
+    if watch == PARKED {
+        return;
+    }
+    let odd = (libc::EPOLLONESHOT | libc::EPOLLEXCLUSIVE) as u32;
+    let place = &ALL[number as usize];
+    let is_plain = number != 0
+        && place.is_nested.load(Ordering::SeqCst) == 0
+        && (watch == UNWATCHED || watch == number && what != libc::EPOLL_CTL_ADD)
+        && event.is_none_or(|event| event.events & odd == 0);
+    if !is_plain {
+        remove(watch, fd);
+        park(fd);
+        return;
+    }
+    let Some(event) = event.filter(|_| what != libc::EPOLL_CTL_DEL) else {
+        remove(number, fd);
+        connection.watch.store(UNWATCHED, Ordering::SeqCst);
+        refresh(connection);
+        return;
+    };
+    let member = Member { fd, events: event.events, data: event.u64, told: u64::MAX };
+    let is_in = place.with(|members, count| match members[..*count].iter_mut().find(|known| known.fd == fd) {
+        Some(known) => {
+            *known = member;
+            true
+        }
+        None if *count < MEMBERS => {
+            members[*count] = member;
+            *count += 1;
+            true
+        }
+        None => false,
+    });
+    if is_in == Some(true) {
+        connection.edges.store(event.events & libc::EPOLLET as u32, Ordering::SeqCst);
+        connection.watch.store(number, Ordering::SeqCst);
+        refresh(connection);
+    } else {
+        park(fd);
+    }
+}
+
+fn remove(number: u32, fd: c_int) {
+    if number == UNWATCHED || number == PARKED {
+        return;
+    }
+    ALL[number as usize % SETS].with(|members, count| {
+        if let Some(at) = members[..*count].iter().position(|known| known.fd == fd) {
+            *count -= 1;
+            members[at] = members[*count];
+        }
+    });
+}
+
+/// A descriptor of a connection is closed; the connection may live on by another one, and then in the kernel's sets too.
+pub fn closed(connection: &Connection, fd: c_int, lives_on: bool) {
+    let watch = connection.watch.load(Ordering::SeqCst);
+    if watch != UNWATCHED && watch != PARKED {
+        remove(watch, fd);
+        if lives_on {
+            connection.watch.store(PARKED, Ordering::SeqCst);
+            refresh(connection);
+        }
+    }
+}
+
+/// Whether any member of the set may have a ring.
+#[inline]
+pub fn has_members(number: u32) -> bool {
+    number != 0 && ALL[number as usize].count.load(Ordering::Acquire) != 0
+}
+
+/// Whether it is the kernel's turn before the rings'.
+pub fn is_kernels_turn(number: u32) -> bool {
+    ALL[number as usize].turns.fetch_add(1, Ordering::Relaxed) % TURNS == TURNS - 1
+}
+
+/// Events of members whose rings have something; never two of one member. `events` has room for `max`.
+pub fn collect(number: u32, max: usize, mut put: impl FnMut(usize, epoll_event)) -> usize {
+    let found = ALL[number as usize].with(|members, count| {
+        let (mut found, total) = (0, *count);
+        let start = ALL[number as usize].turns.load(Ordering::Relaxed) as usize;
+        for step in 0..total {
+            if found == max {
+                break;
+            }
+            let member = &mut members[(start + step) % total];
+            let Some(call) = table::touch(member.fd) else { continue };
+            let Some(end) = end_of(&call) else { continue };
+            let events = ready(member, end);
+            if events != 0 {
+                put(found, epoll_event { events, u64: member.data });
+                found += 1;
+            }
+        }
+        found
+    });
+    found.unwrap_or(0)
+}
+
+fn ready(member: &mut Member, end: &End) -> u32 {
+    let wanted = member.events;
+    let is_edge = wanted & libc::EPOLLET as u32 != 0;
+    let mut events = 0;
+    if wanted & libc::EPOLLIN as u32 != 0 && end.unread() != 0 {
+        let arrived = end.arrived();
+        if !is_edge || member.told != arrived {
+            member.told = arrived;
+            events |= libc::EPOLLIN as u32;
+        }
+    }
+    // A ring takes bytes at any time: what it has no room for goes to the kernel.
+    if !is_edge && wanted & libc::EPOLLOUT as u32 != 0 && end.sends_by_ring() {
+        events |= libc::EPOLLOUT as u32;
+    }
+    events
+}

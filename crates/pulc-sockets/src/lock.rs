@@ -1,0 +1,49 @@
+//! A lock word in memory that processes share: zero, or the thread that holds it. Held for a copy and a few system calls that do not
+//! sleep. A holder that has died is succeeded: what it had not published does not count.
+
+use crate::kernel::Kernel;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Looks between two checks whether the holder lives.
+const LOOKS: u32 = 1 << 10;
+/// Looks without giving the core away.
+const SPINS: u32 = 64;
+
+/// The lock, held.
+pub struct Held<'a>(&'a AtomicU32);
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release: pairs with the acquire of `lock`.
+        self.0.store(0, Ordering::Release);
+    }
+}
+
+/// Waits for the lock; `None` when this thread holds it itself: a signal handler has interrupted the call that does.
+#[inline]
+pub fn lock<'a>(word: &'a AtomicU32, kernel: &impl Kernel) -> Option<Held<'a>> {
+    let me = kernel.me();
+    match word.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
+        Ok(_) => Some(Held(word)),
+        Err(holder) => wait(word, me, holder, kernel),
+    }
+}
+
+#[cold]
+fn wait<'a>(word: &'a AtomicU32, me: u32, mut holder: u32, kernel: &impl Kernel) -> Option<Held<'a>> {
+    let mut looks = 0;
+    loop {
+        if holder == me {
+            return None;
+        }
+        looks += 1;
+        let is_dead = u32::is_multiple_of(looks, LOOKS) && holder != 0 && !kernel.is_alive(holder);
+        let expected = if is_dead { holder } else { 0 };
+        match word.compare_exchange(expected, me, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => return Some(Held(word)),
+            Err(found) => holder = found,
+        }
+        if looks < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+    }
+}

@@ -1,0 +1,202 @@
+//! Sending. A direction enters the ring when both ends are ready and goes back to the kernel whenever that is better or needed: when
+//! the ring is full (so that a sender waits, gets `EAGAIN`, times out and is interrupted exactly as the kernel has it), when an end is
+//! barred, corked, shut or closed. Both are a number written under the direction's lock: no byte moves, nobody is asked.
+
+use crate::board::Board;
+use crate::channel::{End, Flag};
+use crate::kernel::{Kernel, errno};
+use crate::layout::{RING_BYTES, at_bells, end, is_ring, rx, tx};
+use crate::lock::lock;
+use crate::ring;
+use std::io::IoSlice;
+use std::sync::atomic::Ordering;
+
+/// What became of bytes that were to be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outgoing {
+    /// All are in the ring.
+    Ring(usize),
+    /// So many are in the ring, which may be none; the rest is to be sent by the kernel now, and [`End::kernel_done`] called after it.
+    Kernel(usize),
+    Failed(i32),
+}
+
+/// Looks for room in a full ring before the kernel takes over.
+const PATIENCE: u32 = 20;
+
+impl End {
+    /// Sends what `parts` hold. Never sleeps; may give the core away a few times when the ring is full.
+    pub fn send(&self, board: &Board, kernel: &impl Kernel, parts: &[IoSlice<'_>]) -> Outgoing {
+        let Some(_held) = lock(self.out_tx(tx::LOCK), kernel) else { return Outgoing::Failed(errno::AGAIN) };
+        let mut epoch = self.out_tx(tx::EPOCH).load(Ordering::Relaxed);
+        if !is_ring(epoch) && self.may_enter(epoch) && self.enter(kernel, epoch) {
+            epoch = epoch.wrapping_add(1);
+        } else if is_ring(epoch) && self.must_leave() {
+            match self.leave(kernel, epoch) {
+                Ok(()) => epoch = epoch.wrapping_add(1),
+                Err(number) => return Outgoing::Failed(number),
+            }
+        }
+        let mut done = 0;
+        if is_ring(epoch) {
+            self.say_core(kernel);
+            let total: usize = parts.iter().map(|part| part.len()).sum();
+            let is_over = match self.put(board, kernel, parts, total, &mut done) {
+                Ok(is_over) => is_over,
+                Err(number) => return Outgoing::Failed(number),
+            };
+            if done == total && !is_over {
+                return Outgoing::Ring(done);
+            }
+            if let Err(number) = self.leave(kernel, epoch) {
+                return if done == 0 { Outgoing::Failed(number) } else { Outgoing::Ring(done) };
+            }
+        }
+        self.out_tx(tx::SENDING).fetch_add(1, Ordering::SeqCst);
+        Outgoing::Kernel(done)
+    }
+
+    /// Whatever is sent next, by whatever call, goes by the kernel until [`End::kernel_done`].
+    pub fn send_by_kernel(&self, kernel: &impl Kernel) -> Result<(), i32> {
+        let Some(_held) = lock(self.out_tx(tx::LOCK), kernel) else { return Err(errno::AGAIN) };
+        let epoch = self.out_tx(tx::EPOCH).load(Ordering::Relaxed);
+        if is_ring(epoch) {
+            self.leave(kernel, epoch)?;
+        }
+        self.out_tx(tx::SENDING).fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// The kernel's call is over.
+    pub fn kernel_done(&self) {
+        self.out_tx(tx::SENDING).fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn must_leave(&self) -> bool {
+        self.is(Flag::Barred)
+            || self.is(Flag::Corked)
+            || self.is(Flag::Shut)
+            || self.peer_is(Flag::Barred)
+            || self.peer_is(Flag::Closed)
+            || self.theirs(end::READY).load(Ordering::Acquire) == 0
+    }
+
+    /// The receiver must have reached the current segment, and no call may be giving the kernel bytes.
+    fn may_enter(&self, epoch: u32) -> bool {
+        !self.must_leave()
+            && self.out_tx(tx::SENDING).load(Ordering::SeqCst) == 0
+            && self.out_rx(rx::SEEN).load(Ordering::Acquire) == epoch
+    }
+
+    /// From here on bytes go into the ring. Where the kernel does not say how many it has, nothing changes.
+    fn enter(&self, kernel: &impl Kernel, epoch: u32) -> bool {
+        let Ok(sent) = kernel.sent() else { return false };
+        self.out_tx64(tx::RING_FROM).store(sent, Ordering::Relaxed);
+        let rung = self.out_tx(tx::RUNG).load(Ordering::Relaxed);
+        self.out_tx(tx::RUNG_BEFORE).store(rung, Ordering::Relaxed);
+        // SeqCst (release): the receiver finds the position when it finds the epoch.
+        self.out_tx(tx::EPOCH).store(epoch.wrapping_add(1), Ordering::SeqCst);
+        true
+    }
+
+    /// From here on bytes go by the kernel.
+    pub(crate) fn leave(&self, kernel: &impl Kernel, epoch: u32) -> Result<(), i32> {
+        if self.out_rx(rx::SEEN).load(Ordering::SeqCst) != epoch {
+            // The receiver may just now be taking bytes from the kernel without knowing that the ring has begun; what follows must
+            // not be among them. Once its lock was free, it knows.
+            drop(lock(self.out_rx(rx::LOCK), kernel).ok_or(errno::AGAIN)?);
+        }
+        let sent = kernel.sent()?;
+        self.out_tx64(tx::KERNEL_FROM).store(sent, Ordering::Relaxed);
+        // SeqCst (release): as in `enter`.
+        self.out_tx(tx::EPOCH).store(epoch.wrapping_add(1), Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Puts into the ring what there is room for; true when the other end is known to be gone.
+    fn put(
+        &self,
+        board: &Board,
+        kernel: &impl Kernel,
+        parts: &[IoSlice<'_>],
+        total: usize,
+        done: &mut usize,
+    ) -> Result<bool, i32> {
+        let mut patience = PATIENCE;
+        loop {
+            let put = self.out_tx64(tx::PUT).load(Ordering::Relaxed);
+            // Acquire: the receiver has copied before it said so.
+            let used = put.wrapping_sub(self.out_rx64(rx::GOT).load(Ordering::Acquire));
+            if used > RING_BYTES as u64 {
+                return Err(errno::CONNRESET);
+            }
+            if used == 0 {
+                // An empty ring begins at its first byte again: few pages are touched, and they stay warm.
+                self.out_tx64(tx::BASE).store(put, Ordering::Relaxed);
+            }
+            let room = (RING_BYTES - used as usize).min(total - *done);
+            if room > 0 {
+                self.copy(parts, *done, room, put);
+                *done += room;
+                // SeqCst: the bytes before the position, and the position before the look who may be asleep.
+                self.out_tx64(tx::PUT).store(put.wrapping_add(room as u64), Ordering::SeqCst);
+                if self.ring_if_asleep(board, kernel) {
+                    return Ok(true);
+                }
+            }
+            if *done == total || patience == 0 {
+                return Ok(false);
+            }
+            patience -= 1;
+            std::thread::yield_now();
+        }
+    }
+
+    /// Copies `len` bytes of `parts`, from their byte `from` on, to `position`.
+    fn copy(&self, parts: &[IoSlice<'_>], from: usize, len: usize, position: u64) {
+        let base = self.out_tx64(tx::BASE).load(Ordering::Relaxed);
+        let (mut skip, mut done) = (from, 0);
+        for part in parts {
+            let skipped = skip.min(part.len());
+            skip -= skipped;
+            let rest = &part[skipped..];
+            let piece = &rest[..rest.len().min(len - done)];
+            ring::put(&self.map, self.me, position.wrapping_add(done as u64), base, piece);
+            done += piece.len();
+            if done == len {
+                return;
+            }
+        }
+    }
+
+    /// Rings if somebody who reads here may be asleep and does not hear a bell already; true when the other end is gone.
+    #[inline]
+    fn ring_if_asleep(&self, board: &Board, kernel: &impl Kernel) -> bool {
+        let slot = self.theirs(end::SLOT).load(Ordering::Relaxed);
+        let word = self.theirs(end::WORD).load(Ordering::SeqCst);
+        let is_parked = self.theirs(end::PARKED).load(Ordering::SeqCst) != 0;
+        if !is_parked && !board.may_sleep(slot, word) {
+            return false;
+        }
+        let bells = self.map.u32_at(at_bells(self.me));
+        if bells.load(Ordering::SeqCst) != 0 && self.theirs(end::EDGE).load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        if !is_parked && board.is_rung(slot, word) {
+            return false;
+        }
+        // Counted before it is sent: a bell that comes uncounted is taken away alone, a count without a bell would stay for ever.
+        bells.fetch_add(1, Ordering::SeqCst);
+        match kernel.ring() {
+            Ok(()) => {
+                self.out_tx(tx::RUNG).fetch_add(1, Ordering::SeqCst);
+                false
+            }
+            Err(number) => {
+                bells.store(0, Ordering::SeqCst);
+                board.unring(slot, word);
+                number != errno::AGAIN
+            }
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! The bytes of one direction's ring. Whoever calls holds the direction's lock of its side and has checked the positions.
+
+use crate::layout::{RING_BYTES, Side, at_ring};
+use pulc_hal::os::memfd::WriteMap;
+
+const MASK: u64 = RING_BYTES as u64 - 1;
+
+/// Where `position` lies, and how far it goes on from there without a break.
+fn place(position: u64, base: u64) -> (usize, usize) {
+    let at = (position.wrapping_sub(base) & MASK) as usize;
+    (at, RING_BYTES - at)
+}
+
+/// Copies `from` to `position` and behind; at most a whole ring.
+#[inline]
+pub fn put(map: &WriteMap, sender: Side, position: u64, base: u64, from: &[u8]) {
+    let (at, straight) = place(position, base);
+    let (first, second) = from.split_at(straight.min(from.len()));
+    map.copy_in(at_ring(sender) + at, first);
+    if !second.is_empty() {
+        map.copy_in(at_ring(sender), second);
+    }
+}
+
+/// Copies from `position` and behind.
+#[inline]
+pub fn get(map: &WriteMap, sender: Side, position: u64, base: u64, to: &mut [u8]) {
+    let (at, straight) = place(position, base);
+    let (first, second) = to.split_at_mut(straight.min(to.len()));
+    map.shared(at_ring(sender) + at, first.len()).copy_to(0, first);
+    if !second.is_empty() {
+        map.shared(at_ring(sender), second.len()).copy_to(0, second);
+    }
+}
