@@ -243,13 +243,24 @@ fn a_peer_that_scribbles_over_everything_harms_only_its_own_pair() {
     for round in 0..400 {
         let mut attack = attack();
         let stop = std::sync::atomic::AtomicBool::new(false);
+        let begun = std::sync::atomic::AtomicBool::new(false);
         let mut reader = Reader::default();
         let scribble_seed = next();
         std::thread::scope(|scope| {
             let Attack { victim, peer, channel, pool, from_victim } = &mut attack;
-            let (channel, pool, from_victim, stop) = (&*channel, &*pool, &*from_victim, &stop);
-            scope.spawn(move || scribble(scribble_seed, channel, pool, from_victim, stop));
+            let (channel, pool, from_victim, stop, begun) = (&*channel, &*pool, &*from_victim, &stop, &begun);
+            scope.spawn(move || {
+                begun.store(true, Ordering::Relaxed);
+                scribble(scribble_seed, channel, pool, from_victim, stop);
+            });
+            // On a busy machine all polls would be over before the other side has written a word.
+            while !begun.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
             for step in 0..300 {
+                if step % 64 == 0 {
+                    std::thread::yield_now();
+                }
                 victim.poll(&mut reader, 64);
                 let _ = victim.send_short(*peer, [b"some", b"thing"]);
                 if step % 7 == 0 {
