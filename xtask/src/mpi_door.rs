@@ -47,7 +47,28 @@ pub fn test(root: &Path) -> Outcome {
     let mistakes = tree.compile("mpicc", &root.join(EXAMPLES).join("mistakes.c"), &[], "mistakes")?;
     mpi_mistakes::test(&mistakes, || tree.mpiexec())?;
     heat(root, &tree)?;
+    guests(root, &tree)?;
     references(root, scratch.path())
+}
+
+/// Under a launcher that speaks PMI-1 alone, ranks find each other as well: ours, which then plays the other one, on one node and on two.
+fn guests(root: &Path, tree: &Tree) -> Outcome {
+    let ring = tree.compile("mpicc", &root.join(EXAMPLES).join("ring.c"), &[], "ring")?;
+    let version = tree.compile("mpicc", &root.join(EXAMPLES).join("version.c"), &[], "version")?;
+    for ranks_on_node in ["3", "2"] {
+        let guest = || {
+            let mut job = tree.mpiexec();
+            job.args(["--mpi=native", "-n", "3", "-ppn", ranks_on_node]);
+            job
+        };
+        let output = steps::output(guest().arg(&version))?;
+        if !output.contains("rank 2 of 3: PULC") {
+            return Err(format!("guests of a PMI-1 launcher do not know each other: {output:?}"));
+        }
+        steps::run(guest().arg(&ring), RUN)?;
+    }
+    println!("three guests of a PMI-1 launcher, on one node and on two");
+    Ok(())
 }
 
 /// Heat over MPI, in C, gives the same field as over ports, to the last bit.

@@ -125,6 +125,42 @@ pub enum ToKeeper {
 pub const PASS_FDS_MAX: usize = 4;
 pub const PASS_BYTES_MAX: usize = 256;
 
+/// The hidden subcommand of `pulc` that keeps a node of a job which another launcher has started.
+pub const GUEST_KEEPER: &str = "guest-keeper";
+
+/// To such a keeper on its standard input, from the rank that starts it: first this, then a [`Boot`]. Every message of the two has its
+/// length in front, four bytes, little-endian.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestOrder {
+    pub version: u32,
+    /// Ranks `first .. first + count` run on this node.
+    pub first: u32,
+    pub count: u32,
+    /// The job has other nodes: every rank needs sockets.
+    pub is_spread: bool,
+}
+
+/// What it needs to let ranks attach.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestGo {
+    pub boot: Boot,
+    pub secret: JobSecret,
+}
+
+/// Its answer on its standard output.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestReady {
+    /// As in [`ENV_KEEPER`].
+    pub keeper: String,
+    /// Of all ranks of the node.
+    pub cookie: [u8; 16],
+    pub node: String,
+    /// Drawn in case that the job takes this one.
+    pub secret: JobSecret,
+    /// Where each rank receives frames.
+    pub addresses: Vec<Vec<SocketAddr>>,
+}
+
 /// From a keeper to one of its ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToRank {

@@ -1,5 +1,7 @@
-//! `pulc keeper`: the keeper process of one job on one node. Started by psid only, with its line to psid as descriptor 3.
+//! `pulc keeper`: the keeper process of one job on one node. Started by psid only, with its line to psid as descriptor 3. And
+//! `pulc guest-keeper`, which ranks start under another launcher.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 pub fn run() -> ExitCode {
@@ -10,4 +12,8 @@ pub fn run() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+pub fn run_as_guest(word: Option<OsString>) -> ExitCode {
+    pulc_psid::keeper::guest::main(word.as_ref().and_then(|word| word.to_str()))
 }

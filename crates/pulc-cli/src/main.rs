@@ -13,6 +13,7 @@ mod keeper;
 mod kill;
 mod mpi_choice;
 mod mpiexec;
+mod native;
 mod node_start;
 mod nodes;
 mod preload;
@@ -134,6 +135,8 @@ fn main() -> ExitCode {
     }
     match std::env::args_os().nth(1) {
         Some(command) if command == "keeper" => return keeper::run(),
+        Some(command) if command == pulc_base::boot::GUEST_KEEPER => return keeper::run_as_guest(words.nth(1)),
+        Some(command) if command == native::NAME => return native::run(words.skip(1)),
         Some(command) if command == program::NAME => return program::run(words.skip(1)),
         _ => {}
     }

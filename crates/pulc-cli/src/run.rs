@@ -255,6 +255,10 @@ fn spec(args: Args) -> Result<RunSpec, String> {
     let bytes = |text: &OsStr| text.as_bytes().to_vec();
     let environment = environment(&args)?;
     let (allocation, hosts) = inside(&args)?;
+    let command = match args.mpi == mpi_choice::NATIVE.1 {
+        true => crate::native::command(args.command)?,
+        false => args.command,
+    };
     Ok(RunSpec {
         ranks: args.ranks,
         nodes: if hosts.is_empty() { args.nodes } else { None },
@@ -263,7 +267,7 @@ fn spec(args: Args) -> Result<RunSpec, String> {
         allocation,
         launch: LaunchSpec {
             env: environment.iter().map(|(name, value)| (bytes(name), bytes(value))).collect(),
-            argv: args.command.into_iter().map(OsStringExt::into_vec).collect(),
+            argv: command.into_iter().map(OsStringExt::into_vec).collect(),
             cwd: cwd.into_os_string().into_vec(),
             umask: umask.bits(),
             limits: limits(),

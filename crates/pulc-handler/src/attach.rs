@@ -1,7 +1,8 @@
-//! Joining the job: the keeper is found by environment, greeted, and answers with everything there is to know. Called once
+//! Joining the job: the keeper is found by environment (or started, in a job of another launcher's), greeted, and answers with everything there is to know. Called once
 //! per process, by the engine's making. Must never wait without limit and never trust what it parses.
 
 use crate::error::Error;
+use crate::guest::{self, Invitation};
 use crate::params::ATTACH_TIMEOUT_MS;
 use pulc_base::boot::{self, Boot, BootNode, BootTask, PAIR_KEY_BYTES, ToKeeper, ToRank};
 use pulc_base::{JobId, NodeId, NodeIndex, PROTOCOL_VERSION, Rank};
@@ -35,7 +36,14 @@ pub(crate) struct Joined {
 /// Joins the job named by the environment, or makes a job of one.
 pub(crate) fn join() -> Result<Joined, Error> {
     match std::env::var(boot::ENV_KEEPER) {
-        Ok(name) => with_keeper(&name),
+        Ok(name) => {
+            let rank = Rank(environment(boot::ENV_RANK, |text| text.parse().ok())?);
+            with_keeper(&name, rank, environment(boot::ENV_COOKIE, cookie)?)
+        }
+        Err(std::env::VarError::NotPresent) if guest::is_guest() => {
+            let Invitation { keeper, rank, cookie } = guest::join()?;
+            with_keeper(&keeper, rank, cookie)
+        }
         Err(std::env::VarError::NotPresent) => alone(),
         Err(std::env::VarError::NotUnicode(text)) => {
             Err(Error::BadEnvironment { name: boot::ENV_KEEPER, value: text.to_string_lossy().into_owned() })
@@ -66,9 +74,7 @@ fn alone() -> Result<Joined, Error> {
     })
 }
 
-fn with_keeper(name: &str) -> Result<Joined, Error> {
-    let rank = Rank(environment(boot::ENV_RANK, |text| text.parse().ok())?);
-    let cookie = environment(boot::ENV_COOKIE, cookie)?;
+fn with_keeper(name: &str, rank: Rank, cookie: [u8; 16]) -> Result<Joined, Error> {
     let keeper = Seqpacket::connect(name.as_bytes()).map_err(|source| Error::Keeper { source })?;
     let hello = boot::encode(&ToKeeper::Hello { version: PROTOCOL_VERSION, rank, cookie });
     keeper.send(&hello, &[]).map_err(|source| Error::Keeper { source })?;

@@ -240,8 +240,11 @@ impl Engine {
         [own, shm].into_iter().chain(net).collect()
     }
 
-    /// Asks the keeper to end the whole job.
+    /// Asks the keeper, or the launcher of a guest job, to end the whole job.
     pub fn abort(&mut self, code: u8, text: &str) -> bool {
+        if crate::guest::abort(code, text) {
+            return true;
+        }
         match &mut self.broker {
             Some(broker) => {
                 broker.abort(code, text);

@@ -26,6 +26,11 @@ pub enum Error {
         "this process speaks protocol version {ours}, its keeper version {theirs}: use programs and `pulc` of one build"
     )]
     Version { ours: u32, theirs: u32 },
+    #[error("cannot join the job that another launcher has started through PMI: {source}")]
+    Launcher {
+        #[source]
+        source: std::io::Error,
+    },
     #[error("malformed start-up data: {what}")]
     BadBoot { what: &'static str },
     #[error(transparent)]

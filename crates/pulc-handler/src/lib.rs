@@ -9,6 +9,7 @@ mod errand;
 mod error;
 #[doc(hidden)]
 pub mod fuzz;
+mod guest;
 #[cfg(test)]
 mod hostile_tests;
 pub mod matching;

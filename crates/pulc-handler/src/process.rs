@@ -342,12 +342,16 @@ fn announce() -> Result<(), Error> {
 }
 
 /// At the end of the process.
-fn last_words(_status: i32) {
+fn last_words(status: i32) {
     if life::is_fork_child() {
         return;
     }
     let known = PROCESS.try_lock().ok().and_then(|known| *known);
     if let Some(process) = known {
         process.linger();
+    }
+    // Otherwise the launcher sees a failure, and ends the job.
+    if status == 0 {
+        crate::guest::finalize();
     }
 }

@@ -58,6 +58,13 @@ fn which_library(root: &Path, place: &Place, mpich: &Path) -> Result<Vec<String>
             failures.push(format!("{flag} with a search path of the program's own: {output:?} lacks {wanted:?}"));
         }
     }
+    // Under the other launcher, without any daemon of ours.
+    let mut hydra = Command::new(mpich.join("bin/mpiexec"));
+    hydra.env("LD_PRELOAD", place.tree.join("lib/libmpi.so.12")).args(["-n", "2"]).arg(&program);
+    let output = steps::output(&mut hydra)?;
+    if !output.contains("rank 1 of 2: PULC") {
+        failures.push(format!("under MPICH's launcher: {output:?} does not tell of two ranks on PULC"));
+    }
     Ok(failures)
 }
 

@@ -126,6 +126,12 @@ impl Broker {
         Some(self.conns.get(index)?.as_ref()?.socket.as_fd())
     }
 
+    /// Ranks that were attached, are no longer, and have not been called gone.
+    pub fn left(&self) -> Vec<Rank> {
+        let left = |seat: &Seat| (seat.attached_once && seat.conn.is_none() && !seat.gone).then_some(seat.rank);
+        self.seats.iter().filter_map(left).collect()
+    }
+
     /// Messages refused so far, for the log at the end.
     pub fn refused(&self) -> u64 {
         self.refused
@@ -385,10 +391,8 @@ impl Broker {
 }
 
 fn must_wait(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::WouldBlock
-        || [rustix::io::Errno::TOOMANYREFS, rustix::io::Errno::NOBUFS]
-            .map(|errno| Some(errno.raw_os_error()))
-            .contains(&error.raw_os_error())
+    let full = [rustix::io::Errno::TOOMANYREFS, rustix::io::Errno::NOBUFS].map(|errno| Some(errno.raw_os_error()));
+    error.kind() == io::ErrorKind::WouldBlock || full.contains(&error.raw_os_error())
 }
 
 #[cfg(test)]

@@ -139,7 +139,7 @@ fn rail_kinds(env: &[(Vec<u8>, Vec<u8>)]) -> Result<Vec<RailKind>, String> {
 }
 
 /// A socket that the rank takes over: bound, or listening, so that nobody is refused who comes before the rank.
-fn bind_rail(ip: IpAddr, kind: RailKind) -> std::io::Result<(SocketAddr, OwnedFd)> {
+pub(super) fn bind_rail(ip: IpAddr, kind: RailKind) -> std::io::Result<(SocketAddr, OwnedFd)> {
     match kind {
         RailKind::Udp => UdpSocket::bind((ip, 0)).and_then(|socket| Ok((socket.local_addr()?, OwnedFd::from(socket)))),
         RailKind::Tcp => {
@@ -335,7 +335,7 @@ fn raise_descriptor_limit() {
     }
 }
 
-fn fill_random(bytes: &mut [u8]) -> Result<(), String> {
+pub(super) fn fill_random(bytes: &mut [u8]) -> Result<(), String> {
     let mut done = 0;
     while done < bytes.len() {
         done += rustix::rand::getrandom(&mut bytes[done..], rustix::rand::GetRandomFlags::empty())
@@ -344,7 +344,7 @@ fn fill_random(bytes: &mut [u8]) -> Result<(), String> {
     Ok(())
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

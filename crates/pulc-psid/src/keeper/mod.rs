@@ -10,6 +10,7 @@ mod control;
 mod ending;
 mod fuzz;
 mod guardian;
+pub mod guest;
 mod input;
 pub mod launch;
 mod lookup;
