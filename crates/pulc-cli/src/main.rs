@@ -89,7 +89,7 @@ enum Command {
     /// Keep nodes free for somebody, or show for whom
     Reserve(queue::operator::ReserveArgs),
     /// Wait for slots, then run a command here that uses them
-    Alloc(queue::alloc::AllocArgs),
+    Alloc(Box<queue::alloc::AllocArgs>),
     /// Show the output of a queued job as it comes
     Attach(queue::alloc::AttachArgs),
     /// Watch nodes and jobs, live
@@ -160,7 +160,7 @@ fn main() -> ExitCode {
         Command::Undrain(args) => queue::operator::undrain(&args),
         Command::Node(args) => queue::operator::node(args),
         Command::Reserve(args) => queue::operator::reserve(args),
-        Command::Alloc(args) => queue::alloc::alloc(args),
+        Command::Alloc(args) => queue::alloc::alloc(*args),
         Command::Attach(args) => queue::alloc::attach(&args),
         Command::Top(args) => queue::top::run(&args),
         Command::Events(args) => queue::events::events(&args),

@@ -1,9 +1,12 @@
 //! Numbers for monitoring, in the text format that Prometheus reads. Changes nothing.
 
 use crate::controller::Controller;
-use pulc_control::queue::JobState;
+use pulc_control::queue::{JobState, QueueNode};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+
+/// Name, meaning and value of what is told of each node.
+type Gauge = (&'static str, &'static str, fn(&QueueNode) -> f64);
 
 impl Controller {
     pub(crate) fn metrics(&self) -> String {
@@ -27,7 +30,7 @@ impl Controller {
             line(&mut text, "pulc_jobs_ended", &[("outcome", &outcome.to_lowercase())], count as f64);
         }
         let nodes = self.queue_nodes();
-        let gauges: [(&str, &str, fn(&pulc_control::queue::QueueNode) -> f64); 4] = [
+        let gauges: [Gauge; 4] = [
             ("pulc_node_up", "1 if the node takes work", |node| f64::from(u8::from(node.state == "up"))),
             ("pulc_node_slots", "processes that the queue may start there", |node| node.slots.into()),
             ("pulc_node_slots_used", "slots held by jobs", |node| node.used.into()),

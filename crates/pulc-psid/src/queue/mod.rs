@@ -182,7 +182,7 @@ impl Room {
                 if matches!(report, Report::Ended { .. }) {
                     self.ends.insert(job, report.clone());
                 }
-                self.to_controller(QueueMsg::Report { job, report });
+                self.tell_controller(QueueMsg::Report { job, report });
             }
             Event::Adopted(job) => {
                 self.mine.insert(job);
@@ -191,7 +191,7 @@ impl Room {
     }
 
     fn tick(&mut self) {
-        self.to_controller(QueueMsg::Facts(facts::read()));
+        self.tell_controller(QueueMsg::Facts(facts::read()));
         if self.desk.is_some() {
             self.see_nodes();
         }
@@ -199,7 +199,7 @@ impl Room {
             self.asked.iter().filter(|(_, (reply, _))| reply.is_closed()).map(|(ticket, _)| *ticket).collect();
         for ticket in gone {
             self.asked.remove(&ticket);
-            self.to_controller(QueueMsg::Hung { ticket });
+            self.tell_controller(QueueMsg::Hung { ticket });
         }
         self.call_roll();
     }
@@ -230,16 +230,16 @@ impl Room {
         self.next_ticket += 1;
         let follows = matches!(request, QueueRequest::Events { follow: true, .. });
         self.asked.insert(ticket, (reply, follows));
-        self.to_controller(QueueMsg::Ask { ticket, user, request });
+        self.tell_controller(QueueMsg::Ask { ticket, user, request });
     }
 
     async fn heard(&mut self, from: NodeId, message: QueueMsg) {
         match message {
             QueueMsg::Controller => {
                 self.controller = Some(from);
-                self.to_controller(QueueMsg::Facts(facts::read()));
+                self.tell_controller(QueueMsg::Facts(facts::read()));
                 for (job, report) in self.ends.clone() {
-                    self.to_controller(QueueMsg::Report { job, report });
+                    self.tell_controller(QueueMsg::Report { job, report });
                 }
             }
             QueueMsg::Answer { ticket, reply } if self.controller == Some(from) => self.answer(ticket, reply),
@@ -315,11 +315,11 @@ impl Room {
     fn call_roll(&mut self) {
         if self.roll_due && self.began.elapsed() >= ADOPTION {
             self.roll_due = false;
-            self.to_controller(QueueMsg::Roll(self.mine.iter().copied().collect()));
+            self.tell_controller(QueueMsg::Roll(self.mine.iter().copied().collect()));
         }
     }
 
-    fn to_controller(&mut self, message: QueueMsg) {
+    fn tell_controller(&mut self, message: QueueMsg) {
         if let Some(controller) = self.controller {
             self.send(controller, message);
         }
