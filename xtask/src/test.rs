@@ -86,7 +86,7 @@ fn suites(root: &Path, full: bool, counts: &mut String) -> Outcome {
     if full {
         tests.env(FULL_VARIABLE, "1");
     }
-    let limit = if full { 35 * MINUTE } else { 15 * MINUTE };
+    let limit = if full { 60 * MINUTE } else { 30 * MINUTE };
     let outcome = watch(&mut tests, limit, &mut results);
     tell("the whole workspace", &results, &skips, counts);
     outcome

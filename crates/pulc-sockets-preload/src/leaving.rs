@@ -8,7 +8,7 @@ use libc::{c_char, c_int, c_uint, c_void, iovec, pid_t, size_t, ssize_t};
 use pulc_sockets::message::Reason;
 
 /// Another image is about to take over what is not closed on exec.
-fn before_exec() {
+pub fn before_exec() {
     quietly(promoted::before_exec);
 }
 

@@ -16,6 +16,7 @@ mod promoted;
 mod sets;
 mod settings;
 mod table;
+mod variable;
 mod waits;
 
 /// Runs when the library is loaded, before the program and after the C library.

@@ -2,7 +2,7 @@
 
 The same output is expected with the bypass and without. An argument seeds the random sizes."""
 
-import array, fcntl, hashlib, os, random, select, selectors, socket, struct, sys, termios, threading, time
+import array, ctypes, fcntl, hashlib, os, random, select, selectors, socket, struct, sys, termios, threading, time
 
 seed = int(sys.argv[1]) if len(sys.argv) > 1 else 1
 rng = random.Random(seed)
@@ -254,6 +254,27 @@ def test_exec():
     a.close()
 
 
+def test_variable_arguments():
+    """Functions of the C library that write to a connection, or replace the program, by ways of their own."""
+    library = ctypes.CDLL(None)
+    a, b = pair()
+    warm(a, b)
+    a.sendall(b"before ")
+    written = library.dprintf(a.fileno(), b"%d %s %.2f ", 42, b"words", ctypes.c_double(0.5))
+    a.sendall(b"after")
+    say("dprintf", written, exactly(b, 7 + written + 5))
+    a.sendall(b"line for cat\n")
+    a.shutdown(socket.SHUT_WR)
+    child = os.fork()
+    if child == 0:
+        os.dup2(b.fileno(), 0)
+        os.dup2(b.fileno(), 1)
+        library.execlp(b"cat", b"cat", b"-u", b"-", None)
+    b.close()
+    say("execlp", exactly(a, 13), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), a.recv(1))
+    a.close()
+
+
 def test_pass():
     a, b = pair()
     warm(a, b)
@@ -384,6 +405,7 @@ for test in (
     test_reset,
     test_dup_and_fork,
     test_exec,
+    test_variable_arguments,
     test_pass,
     test_sendfile,
     test_file_objects,
