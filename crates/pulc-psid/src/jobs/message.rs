@@ -96,6 +96,8 @@ pub enum JobBody {
     Used(Used),
     /// The end of a queued job is on record: its keepers may go.
     Dismiss,
+    /// The origin was restarted and knows its queued job again: say everything again.
+    Again,
 }
 
 /// One job's launch order, identical for all nodes.

@@ -256,6 +256,7 @@ impl Room {
             | JobBody::Dismiss => {
                 self.order_keeper(from, job, body);
             }
+            JobBody::Again => self.asked_again(from, job),
             JobBody::AskJobs => {
                 let jobs = self.own_jobs();
                 self.send(from, job, JobBody::Jobs { jobs });

@@ -247,6 +247,13 @@ impl Room {
         }
     }
 
+    /// What was said while the origin did not know its job yet was said in vain.
+    pub(super) fn asked_again(&mut self, from: NodeId, id: JobId) {
+        if self.local.get(&id).is_some_and(|part| part.origin() == from && part.order.queued.is_some()) {
+            self.say_again(id);
+        }
+    }
+
     fn say_again(&mut self, id: JobId) {
         let Some(part) = self.local.get_mut(&id) else { return };
         part.origin_back_by = None;
@@ -319,7 +326,12 @@ impl Room {
         let missing = (1..job.nodes.len()).map(|index| (index, until)).collect();
         job.launched = true;
         job.queued = Some(Box::new(QueuedJob { allocation, missing, still: part.told.still, ..QueuedJob::default() }));
+        let others: Vec<NodeId> = job.nodes.iter().skip(1).map(|node| node.id).collect();
         self.origin.insert(id, job);
+        // Those that are not connected yet say it when they are.
+        for node in others {
+            self.send(node, id, JobBody::Again);
+        }
         if let Some(link) = &self.config.queue {
             let _ = link.sender.send(queue::Event::Adopted(id));
         }

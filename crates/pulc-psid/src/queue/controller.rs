@@ -47,7 +47,12 @@ impl Desk {
     /// # Errors
     /// When the log can't be read, or is damaged.
     pub fn open(directory: &Path) -> Result<Desk, Error> {
-        let failed = |error: pulc_sched::Error| Error::io("cannot open the queue")(std::io::Error::other(error));
+        let failed = |error: pulc_sched::Error| match error {
+            pulc_sched::Error::Io { path, what, source } => {
+                Error::io(format!("cannot open the queue: {}: {what}", path.display()))(source)
+            }
+            other => Error::io("cannot open the queue")(std::io::Error::other(other)),
+        };
         let (journal, state, word) = Journal::open(directory).map_err(failed)?;
         if let Some(word) = word {
             log!(Warn, "queue", "{word}");
