@@ -2,6 +2,7 @@
 //! here, `local` this node's part of jobs (launch tree, keeper), `query` questions to all nodes. Messages to this node itself
 //! take the same way as those to others, without the network. Never blocks; never touches a rank itself.
 
+mod again;
 mod connection;
 pub mod keepers;
 mod link;

@@ -1,0 +1,57 @@
+//! Saying again: what a node has reported about its part of a queued job, for an origin that was away or restarted. Every word may come
+//! twice; the origin counts it once. Part of the job room.
+
+use super::Room;
+use super::message::JobBody;
+use super::queued::BACK;
+use crate::keeper::message::Order;
+use pulc_base::{JobId, NodeId};
+use tokio::time::Instant;
+
+impl Room {
+    /// A node is connected (again): what it may have missed is said again.
+    pub(super) fn node_back(&mut self, node: NodeId) {
+        let parts: Vec<JobId> = self
+            .local
+            .iter()
+            .filter(|(_, part)| part.origin() == node && part.order.queued.is_some())
+            .map(|(id, _)| *id)
+            .collect();
+        for id in parts {
+            self.say_again(id);
+        }
+        for job in self.origin.values_mut() {
+            let Some(index) = job.nodes.iter().position(|part| part.id == node) else { continue };
+            if let Some(until) = job.queued.as_mut().and_then(|queued| queued.missing.get_mut(&index)) {
+                *until = (*until).min(Instant::now() + BACK);
+            }
+        }
+    }
+
+    /// What was said while the origin did not know its job yet was said in vain.
+    pub(super) fn asked_again(&mut self, from: NodeId, id: JobId) {
+        if self.local.get(&id).is_some_and(|part| part.origin() == from && part.order.queued.is_some()) {
+            self.say_again(id);
+        }
+    }
+
+    pub(super) fn say_again(&mut self, id: JobId) {
+        let Some(part) = self.local.get_mut(&id) else { return };
+        part.origin_back_by = None;
+        part.tell_keeper(Order::Resend);
+        let (to, told) = (part.origin(), part.told.clone());
+        let mut bodies = vec![JobBody::Started { pids: told.pids }];
+        bodies.extend(told.failed.map(|text| JobBody::Failed { text }));
+        bodies.extend(told.abort.map(|(rank, code, text)| JobBody::Abort { rank, code, text }));
+        bodies.push(JobBody::Exited { ranks: told.ended });
+        if told.clean {
+            bodies.push(JobBody::Used(told.used));
+            bodies.push(JobBody::Clean);
+        } else {
+            bodies.push(JobBody::Frozen { still: told.still });
+        }
+        for body in bodies {
+            self.send(to, id, body);
+        }
+    }
+}
