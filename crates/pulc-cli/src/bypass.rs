@@ -43,8 +43,8 @@ fn ports(text: &str) -> Result<String, String> {
 }
 
 pub fn run(args: &Args) -> ExitCode {
-    let library = match preload::here(preload::SOCKETS) {
-        Ok(library) => library,
+    let here = match preload::here(preload::SOCKETS) {
+        Ok(here) => here,
         Err(why) => {
             eprintln!("pulc: {why}");
             return ExitCode::FAILURE;
@@ -57,7 +57,11 @@ pub fn run(args: &Args) -> ExitCode {
     let others = std::env::var_os(preload::VARIABLE).unwrap_or_default();
     let (program, rest) = args.command.split_first().expect("at least one word is required");
     let mut command = Command::new(program);
-    command.args(rest).env(preload::VARIABLE, preload::in_front(library, &others));
+    command.args(rest).env(preload::VARIABLE, preload::in_front(here.library, &others));
+    if let Some(folder) = here.search {
+        let others = std::env::var_os(preload::SEARCH).unwrap_or_default();
+        command.env(preload::SEARCH, preload::in_front(folder, &others));
+    }
     if let Some(only) = &args.only {
         command.env(ONLY, only);
     }

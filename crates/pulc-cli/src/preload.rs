@@ -2,9 +2,11 @@
 //! `bypass`.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 pub const VARIABLE: &str = "LD_PRELOAD";
+pub const SEARCH: &str = "LD_LIBRARY_PATH";
 pub const ALLOCATOR: &str = "libpulc_alloc.so";
 pub const SOCKETS: &str = "libpulc_sockets.so";
 
@@ -35,15 +37,36 @@ pub fn of_jobs(library: &str, flag: &str) -> Result<OsString, String> {
     }
 }
 
-/// For a program on this machine.
-pub fn here(library: &str) -> Result<OsString, String> {
-    match find(library)? {
-        Some(Found::Installed(path) | Found::Beside(path)) => Ok(path.into()),
-        None => Err(format!(
+/// What a program on this machine is started with, so that the loader finds a library.
+pub struct Here {
+    pub library: OsString,
+    /// A folder to be searched first. The loader takes blanks in `LD_PRELOAD` for separators, so a path with one is cut in two.
+    pub search: Option<OsString>,
+}
+
+pub fn here(library: &str) -> Result<Here, String> {
+    let Some(Found::Installed(path) | Found::Beside(path)) = find(library)? else {
+        return Err(format!(
             "{library} lies neither in lib beside this program's bin nor beside it; build it with \
              `cargo build -p pulc-sockets-preload`"
-        )),
+        ));
+    };
+    named(path, library)
+}
+
+fn named(path: PathBuf, library: &str) -> Result<Here, String> {
+    let text = path.as_os_str().as_bytes();
+    if text.contains(&b':') || text.contains(&b';') {
+        return Err(format!(
+            "{}: the loader finds nothing below a folder with a colon or semicolon in its name",
+            path.display()
+        ));
     }
+    if text.contains(&b' ') {
+        let search = path.parent().map(|folder| folder.as_os_str().to_owned());
+        return Ok(Here { library: library.into(), search });
+    }
+    Ok(Here { library: path.into(), search: None })
 }
 
 /// `library` before what is preloaded already.
@@ -54,4 +77,18 @@ pub fn in_front(library: OsString, others: &OsStr) -> OsString {
         all.push(others);
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_with_a_blank_is_searched_and_one_with_a_colon_is_refused() {
+        let plain = named("/opt/pulc/lib/libx.so".into(), "libx.so").unwrap();
+        assert_eq!((plain.library, plain.search), ("/opt/pulc/lib/libx.so".into(), None));
+        let blank = named("/some where/lib/libx.so".into(), "libx.so").unwrap();
+        assert_eq!((blank.library, blank.search), ("libx.so".into(), Some("/some where/lib".into())));
+        assert!(named("/a:b/lib/libx.so".into(), "libx.so").is_err());
+    }
 }
