@@ -72,24 +72,7 @@ impl Controller {
 
     /// All nodes ever seen as if nothing ran there and all were up.
     pub(crate) fn empty_rooms(&self) -> Vec<Room> {
-        let rooms = self.seen.values().map(|seen| {
-            let settings = self.state.nodes.get(&seen.now.node);
-            let slots = settings.and_then(|settings| settings.slots).unwrap_or(seen.now.cores);
-            Room {
-                node: seen.now.node,
-                name: seen.now.name.clone(),
-                slots,
-                free: slots,
-                cores: seen.now.cores,
-                memory_mib: seen.now.memory_mib,
-                load_milli: 0,
-                features: settings.map(|settings| settings.features.clone()).unwrap_or_default(),
-                users: settings.map(|settings| settings.users.clone()).unwrap_or_default(),
-                held_by: Vec::new(),
-                closed: None,
-            }
-        });
-        rooms.collect()
+        self.seen.values().map(|seen| Room { load_milli: 0, ..self.room_of(seen) }).collect()
     }
 }
 

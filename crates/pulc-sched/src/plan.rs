@@ -5,6 +5,7 @@
 use crate::controller::{Controller, Effect, takes_work};
 use crate::earmark::Earmark;
 use crate::fit::{Closed, Room, place};
+use crate::report::Seen;
 use crate::state::{Change, Job, Verdict};
 use pulc_control::queue::{
     After, Class, Dependency, Exclusive, JobNumber, JobSpec, JobState, Millis, Outcome, Placed, Target, Used,
@@ -73,30 +74,29 @@ impl Controller {
         self.tell(format!("job {label} goes on"));
     }
 
+    /// A node as if nothing ran there.
+    pub(crate) fn room_of(&self, seen: &Seen) -> Room {
+        let settings = self.state.nodes.get(&seen.now.node);
+        let slots = settings.and_then(|settings| settings.slots).unwrap_or(seen.now.cores);
+        Room {
+            node: seen.now.node,
+            name: seen.now.name.clone(),
+            slots,
+            free: slots,
+            cores: seen.now.cores,
+            memory_mib: seen.now.memory_mib,
+            load_milli: seen.now.load_milli,
+            features: settings.map(|settings| settings.features.clone()).unwrap_or_default(),
+            users: settings.map(|settings| settings.users.clone()).unwrap_or_default(),
+            held_by: Vec::new(),
+            closed: None,
+        }
+    }
+
     /// Nodes that take work, with what is free there.
     pub(crate) fn rooms(&self) -> Vec<Room> {
-        let mut rooms: Vec<Room> = self
-            .seen
-            .values()
-            .filter(|seen| takes_work(seen.now.health))
-            .map(|seen| {
-                let settings = self.state.nodes.get(&seen.now.node);
-                let slots = settings.and_then(|settings| settings.slots).unwrap_or(seen.now.cores);
-                Room {
-                    node: seen.now.node,
-                    name: seen.now.name.clone(),
-                    slots,
-                    free: slots,
-                    cores: seen.now.cores,
-                    memory_mib: seen.now.memory_mib,
-                    load_milli: seen.now.load_milli,
-                    features: settings.map(|settings| settings.features.clone()).unwrap_or_default(),
-                    users: settings.map(|settings| settings.users.clone()).unwrap_or_default(),
-                    held_by: Vec::new(),
-                    closed: None,
-                }
-            })
-            .collect();
+        let able = self.seen.values().filter(|seen| takes_work(seen.now.health));
+        let mut rooms: Vec<Room> = able.map(|seen| self.room_of(seen)).collect();
         rooms.retain(|room| self.state.nodes.get(&room.node).is_none_or(|settings| settings.drained.is_none()));
         for job in self.state.placed_jobs().filter(|job| job.holds_slots()) {
             occupy(&mut rooms, &job.placed, job.user, self.state.spec(job).exclusive);
