@@ -51,6 +51,20 @@ impl Results {
         }
     }
 
+    /// Whether every suite came to its end, so that `failed` names all that did.
+    pub fn is_complete(&self) -> bool {
+        self.suites.iter().all(|suite| suite.finished)
+    }
+
+    pub fn passed(&self) -> u32 {
+        self.suites.iter().map(|suite| suite.passed).sum()
+    }
+
+    /// As `cargo test -- --exact` takes them.
+    pub fn names_of_failed(&self) -> impl Iterator<Item = &str> {
+        self.failed.iter().filter_map(|line| line.rsplit_once(' ')).map(|(_, test)| test)
+    }
+
     /// One line a suite that has tests, then the sums.
     pub fn table(&self) -> String {
         let mut text = format!("{:>7} {:>6} {:>7} {:>9}  suite\n", "passed", "failed", "ignored", "time");
@@ -115,6 +129,8 @@ test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
         assert_eq!(results.suites[1].took, "1.20s");
         assert_eq!(results.ignored, ["pulc_base (src/lib.rs) boot::tests::b: needs two cores"]);
         assert_eq!(results.failed, ["pulc_base (src/lib.rs) boot::tests::c"]);
+        assert_eq!(results.names_of_failed().collect::<Vec<_>>(), ["boot::tests::c"]);
+        assert_eq!((results.is_complete(), results.passed()), (false, 13));
         let table = results.table();
         assert!(table.contains("tests/broken.rs  (did not finish)"), "{table}");
         assert!(!table.contains("documentation"), "empty suites are left out: {table}");

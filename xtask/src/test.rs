@@ -1,6 +1,7 @@
 //! `cargo xtask test` and `cargo xtask ci`: every check in order, each with a time limit, then one table. A failed step
-//! does not stop the next ones. `test --full` asks the suites for more (the environment says `PULC_TEST_FULL=1`) and writes
-//! a dated record of what ran, what was counted, what was skipped and why.
+//! does not stop the next ones. A test that fails is run once more, alone: one that passes then is called unsteady and named,
+//! and fails nothing but `test --full`. `test --full` asks the suites for more (the environment says `PULC_TEST_FULL=1`) and
+//! writes a dated record of what ran, what was counted, what was skipped and why.
 
 use crate::cargo_tests::Results;
 use crate::skips::{self, Skips};
@@ -89,7 +90,26 @@ fn suites(root: &Path, full: bool, counts: &mut String) -> Outcome {
     let limit = if full { 60 * MINUTE } else { 30 * MINUTE };
     let outcome = watch(&mut tests, limit, &mut results);
     tell("the whole workspace", &results, &skips, counts);
-    outcome
+    match outcome {
+        Err(why) if !full && results.is_complete() && !results.failed.is_empty() => again(root, &results, why),
+        outcome => outcome,
+    }
+}
+
+/// Runs what failed once more, with nothing beside it, so that chance and defect are told apart.
+fn again(root: &Path, results: &Results, why: String) -> Outcome {
+    println!("once more, each alone: {}", results.failed.join(", "));
+    let mut tests = cargo(root, &["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"]);
+    tests.args(["--color", "never", "--", "--test-threads", "1", "--exact"]).args(results.names_of_failed());
+    let mut second = Results::default();
+    match watch(&mut tests, 10 * MINUTE, &mut second) {
+        // An example of the documentation is not among them.
+        Ok(()) if second.passed() as usize >= results.failed.len() => {
+            results.failed.iter().for_each(|line| println!("UNSTEADY  {line} (failed, then passed alone)"));
+            Ok(())
+        }
+        _ => Err(why),
+    }
 }
 
 /// Runs tests and shows what is not simply well.
