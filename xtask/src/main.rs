@@ -45,6 +45,9 @@ enum Command {
         /// Also the long suites: more seeds, more rounds; dated results are written under bench/records/
         #[arg(long)]
         full: bool,
+        /// Only this part of the long suites; may be given more than once
+        #[arg(long, value_enum, requires = "full")]
+        part: Vec<test::Part>,
     },
     /// What the continuous integration runs: test, dist, the quick demo, and dist used from another directory
     Ci,
@@ -83,7 +86,7 @@ fn main() -> ExitCode {
     let root = root();
     let outcome = match Arguments::parse().command {
         Command::Demo { arguments } => bench::demo(&root, &arguments),
-        Command::Test { full } => test::test(&root, full),
+        Command::Test { full, part } => test::test(&root, full, &part),
         Command::Ci => test::ci(&root),
         Command::Tidy => tidy::run(&root),
         Command::Dist => dist::run(&root),

@@ -16,24 +16,57 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Asks test suites for more seeds and rounds; read by `pulc_testkit::full`.
 const FULL_VARIABLE: &str = "PULC_TEST_FULL";
 
-pub fn test(root: &Path, full: bool) -> Outcome {
+/// Pieces of the long run, in the order in which they are taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Part {
+    /// All checks of the short run, with more seeds and rounds
+    Suites,
+    /// What starts the real `pulc`, as a user who may do nothing special
+    Unprivileged,
+    /// Every fuzz target for a minute
+    Fuzz,
+    /// Other people's MPI programs
+    Foreign,
+    /// What `pulc bench` measures
+    Figures,
+}
+
+pub fn test(root: &Path, full: bool, parts: &[Part]) -> Outcome {
     let mut report = Report::new();
     let mut counts = String::new();
-    steps_of_test(root, full, &mut report, &mut counts);
-    if full {
+    if !full {
+        steps_of_test(root, false, &mut report, &mut counts);
+        return report.finish();
+    }
+    let has = |part| parts.is_empty() || parts.contains(&part);
+    if has(Part::Suites) {
+        steps_of_test(root, true, &mut report, &mut counts);
+    }
+    if has(Part::Unprivileged) {
         report.step("as a user without privileges", || unprivileged(root, &mut counts));
+    }
+    if has(Part::Fuzz) {
         match fuzz::is_there(root) {
             true => report.step("fuzz", || fuzz::run(root, &fuzz::Arguments::each(60))),
             false => counts
                 .push_str("fuzz: skipped, there is no nightly compiler with cargo-fuzz; the corpora were replayed\n\n"),
         }
+    }
+    if has(Part::Foreign) {
         report.step("foreign MPI programs", || foreign::run(root, &foreign::Arguments::all()));
+    }
+    if has(Part::Figures) {
         for (name, arguments) in FIGURES {
             let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
             report.step(&format!("bench {name}"), || bench::bench(root, &arguments));
         }
-        record::write(root, "test-full", &format!("\n{}\n{counts}", report.table()))?;
     }
+    let names = parts.iter().map(|part| format!("-{part:?}").to_lowercase());
+    record::write(
+        root,
+        &format!("test-full{}", names.collect::<String>()),
+        &format!("\n{}\n{counts}", report.table()),
+    )?;
     report.finish()
 }
 
