@@ -10,11 +10,15 @@ use pulc_hal::board::Board;
 use pulc_hal::os::fdpass::Seqpacket;
 use pulc_hal::os::memfd;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Largest start-up data that is read, in bytes: more than a million ranks need.
 const BOOT_MAX_BYTES: usize = 256 << 20;
+
+/// Until a keeper that has closed the connection is asked again.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(2);
 
 /// Everything a rank is told.
 pub(crate) struct Joined {
@@ -74,33 +78,64 @@ fn alone() -> Result<Joined, Error> {
     })
 }
 
+/// Asks until there is an answer: a keeper to which others connect without end closes the connection of whoever was slow to say
+/// hello, without a word.
 fn with_keeper(name: &str, rank: Rank, cookie: [u8; 16]) -> Result<Joined, Error> {
-    let keeper = Seqpacket::connect(name.as_bytes()).map_err(|source| Error::Keeper { source })?;
     let hello = boot::encode(&ToKeeper::Hello { version: PROTOCOL_VERSION, rank, cookie });
-    keeper.send(&hello, &[]).map_err(|source| Error::Keeper { source })?;
-    await_answer(&keeper)?;
+    let (limit, begin) = (Duration::from_millis(ATTACH_TIMEOUT_MS.read().value), Instant::now());
+    loop {
+        if let Some((keeper, bytes, fds)) = ask(name, &hello, begin + limit)? {
+            return answered(rank, keeper, &bytes, fds);
+        }
+        if begin.elapsed() >= limit {
+            return Err(Error::Keeper { source: ErrorKind::UnexpectedEof.into() });
+        }
+        std::thread::sleep(ASK_AGAIN_AFTER);
+    }
+}
+
+type Answer = (Seqpacket, Vec<u8>, Vec<OwnedFd>);
+
+/// What the keeper says to a new connection; nothing when it closes it.
+fn ask(name: &str, hello: &[u8], until: Instant) -> Result<Option<Answer>, Error> {
+    let keeper = Seqpacket::connect(name.as_bytes()).map_err(|source| Error::Keeper { source })?;
+    match keeper.send(hello, &[]) {
+        // It may have said why before it closed.
+        Err(error) if is_closed(&error) => {}
+        sent => sent.map_err(|source| Error::Keeper { source })?,
+    }
+    await_answer(&keeper, until)?;
     let mut buffer = [0; boot::MESSAGE_MAX];
-    let answer = keeper.recv(&mut buffer).map_err(|source| Error::Keeper { source })?.ok_or_else(keeper_ended)?;
-    let message =
-        boot::decode::<ToRank>(&buffer[..answer.bytes]).map_err(|_| Error::BadBoot { what: "the keeper's welcome" })?;
+    let mut answer = keeper.recv(&mut buffer).map_err(|source| Error::Keeper { source })?;
+    if answer.is_none() {
+        // Where our hello was not read, its last word stands behind the news that it is closed.
+        answer = keeper.recv(&mut buffer).map_err(|source| Error::Keeper { source })?;
+    }
+    Ok(answer.map(|answer| (keeper, buffer[..answer.bytes].to_vec(), answer.fds)))
+}
+
+fn is_closed(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
+}
+
+fn answered(rank: Rank, keeper: Seqpacket, bytes: &[u8], fds: Vec<OwnedFd>) -> Result<Joined, Error> {
+    let message = boot::decode::<ToRank>(bytes).map_err(|_| Error::BadBoot { what: "the keeper's welcome" })?;
     match message {
         ToRank::Welcome { boot_bytes, local_rank, local_size } => {
             keeper.set_nonblocking(true).map_err(|source| Error::Keeper { source })?;
-            welcome(rank, keeper, boot_bytes as usize, local_rank, local_size, answer.fds)
+            welcome(rank, keeper, boot_bytes as usize, local_rank, local_size, fds)
         }
         ToRank::Refused { why } => Err(Error::Refused { why }),
         ToRank::Passed { .. } | ToRank::Gone { .. } => Err(Error::BadBoot { what: "no welcome from the keeper" }),
     }
 }
 
-fn await_answer(keeper: &Seqpacket) -> Result<(), Error> {
-    let limit_ms = ATTACH_TIMEOUT_MS.read().value;
-    let start = Instant::now();
+fn await_answer(keeper: &Seqpacket, until: Instant) -> Result<(), Error> {
     loop {
-        let left = limit_ms.saturating_sub(start.elapsed().as_millis() as u64);
-        let timeout = Timespec { tv_sec: (left / 1000) as i64, tv_nsec: (left % 1000 * 1_000_000) as i64 };
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         match rustix::event::poll(&mut [PollFd::new(keeper, PollFlags::IN)], Some(&timeout)) {
-            Ok(0) if left == 0 => return Err(Error::KeeperSilent { waited_ms: limit_ms }),
+            Ok(0) if left.is_zero() => return Err(Error::KeeperSilent { waited_ms: ATTACH_TIMEOUT_MS.read().value }),
             Ok(0) | Err(rustix::io::Errno::INTR) => {}
             Ok(_) => return Ok(()),
             Err(errno) => return Err(Error::System { doing: "wait for the keeper", source: errno.into() }),
@@ -156,10 +191,6 @@ fn read_keys(fd: Option<&OwnedFd>, ranks: usize) -> Result<Vec<[u8; PAIR_KEY_BYT
         return Err(Error::BadBoot { what: "keys are missing" });
     }
     Ok(keys[..ranks].to_vec())
-}
-
-fn keeper_ended() -> Error {
-    Error::Keeper { source: std::io::ErrorKind::UnexpectedEof.into() }
 }
 
 /// A variable that must be there and well-formed when there is a keeper.

@@ -87,6 +87,12 @@ pub fn shortage(error: &std::io::Error) -> String {
     format!("{error}{hint}")
 }
 
+/// Whether this process, or the system, has no descriptor left.
+pub(crate) fn is_out_of_descriptors(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    matches!(error.raw_os_error().map(Errno::from_raw_os_error), Some(Errno::MFILE | Errno::NFILE))
+}
+
 impl Error {
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
         let what = what.into();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Guard against hanging; the machine may be very busy.
-pub const GUARD: Duration = Duration::from_secs(240);
+pub const GUARD: Duration = Duration::from_secs(400);
 
 pub struct Job {
     pub child: Child,

@@ -4,6 +4,8 @@
 //!
 //! A process that is not this job's (wrong user, wrong cookie, nonsense) is refused, told why, and counted.
 
+mod strangers;
+
 use super::pair_keys::PairKeys;
 use pulc_base::boot::{self, Gone, MESSAGE_MAX, PASS_BYTES_MAX, PASS_FDS_MAX, ToKeeper, ToRank};
 use pulc_base::{PROTOCOL_VERSION, Rank, log};
@@ -14,9 +16,6 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
-
-/// Connections that have not said hello yet, at most.
-const STRANGERS_MAX: usize = 1024;
 
 /// Parcels from one rank to another that wait at a time, and that pass in a job's life: an honest pair needs three or four. Both
 /// count for each pair, so that nobody who floods a rank makes its other job-mates break the rules.
@@ -65,6 +64,10 @@ struct Parcel {
 struct Conn {
     socket: Rc<Seqpacket>,
     seat: Option<usize>,
+    /// The process that connected.
+    pid: i32,
+    /// Counts connections in the order of their coming.
+    number: u64,
 }
 
 /// What the event loop has to do for the broker.
@@ -91,6 +94,8 @@ pub struct Broker {
     /// Everybody who has ended so far, for ranks that attach later.
     ended: Vec<(Rank, Gone)>,
     refused: u64,
+    /// Connections taken so far.
+    accepted: u64,
 }
 
 impl Broker {
@@ -115,6 +120,7 @@ impl Broker {
             conns: Vec::new(),
             ended: Vec::new(),
             refused: 0,
+            accepted: 0,
         }
     }
 
@@ -135,34 +141,6 @@ impl Broker {
     /// Messages refused so far, for the log at the end.
     pub fn refused(&self) -> u64 {
         self.refused
-    }
-
-    /// Takes the next waiting connection; its number is to be polled.
-    pub fn accept(&mut self) -> io::Result<usize> {
-        let socket = self.listener.accept()?;
-        let own = rustix::process::geteuid().as_raw();
-        match socket.peer() {
-            Ok(peer) if peer.uid == own => {}
-            Ok(peer) => return self.turn_away(&socket, &format!("this job belongs to user {own}, not {}", peer.uid)),
-            Err(error) => return Err(error),
-        }
-        let strangers = self.conns.iter().flatten().filter(|conn| conn.seat.is_none()).count();
-        if strangers >= STRANGERS_MAX {
-            return self.turn_away(&socket, "too many connections wait for their hello");
-        }
-        let conn = Conn { socket: Rc::new(socket), seat: None };
-        let index = self.conns.iter().position(Option::is_none).unwrap_or(self.conns.len());
-        if index == self.conns.len() {
-            self.conns.push(None);
-        }
-        self.conns[index] = Some(conn);
-        Ok(index)
-    }
-
-    fn turn_away(&mut self, socket: &Seqpacket, why: &str) -> io::Result<usize> {
-        self.note_refusal("a connection", why);
-        let _ = socket.send(&boot::encode(&ToRank::Refused { why: why.to_owned() }), &[]);
-        Err(io::ErrorKind::Interrupted.into())
     }
 
     /// Reads what a connection has sent.

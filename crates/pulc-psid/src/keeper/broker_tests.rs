@@ -1,5 +1,6 @@
 //! Tests of the broker: ranks in this very process talk to it over its real socket, honest and hostile ones.
 
+use super::strangers::STRANGERS_OF_A_PROCESS_MAX;
 use super::*;
 use std::os::fd::AsFd;
 
@@ -29,7 +30,7 @@ impl Fixture {
     fn connect(&mut self) -> (Seqpacket, usize) {
         let socket = Seqpacket::connect(&self.name).unwrap();
         socket.set_nonblocking(true).unwrap();
-        let index = self.broker.accept().unwrap();
+        let index = self.broker.accept(&mut Vec::new()).unwrap();
         (socket, index)
     }
 
@@ -207,4 +208,40 @@ fn random_datagrams_never_panic() {
     }
     assert!(fixture.broker.conns.iter().flatten().count() == 0, "every stranger is gone again");
     fixture.attach(11);
+}
+
+#[test]
+fn a_process_that_connects_without_end_loses_its_own_connections_and_keeps_nobody_from_attaching() {
+    let mut fixture = fixture(2);
+    let mut events = Vec::new();
+    let connect = |fixture: &Fixture| Seqpacket::connect(&fixture.name).unwrap();
+    let silent: Vec<Seqpacket> = (0..100).map(|_| connect(&fixture)).collect();
+    // It has said hello, but nobody has listened to it yet.
+    let late = connect(&fixture);
+    let hello = ToKeeper::Hello { version: PROTOCOL_VERSION, rank: Rank(11), cookie: cookie(11) };
+    late.send(&boot::encode(&hello), &NONE).unwrap();
+    let more: Vec<Seqpacket> = (0..100).map(|_| connect(&fixture)).collect();
+    for _ in 0..201 {
+        fixture.broker.accept(&mut events).unwrap();
+    }
+    assert!(matches!(receive(&late), Some((ToRank::Welcome { .. }, _))), "its hello was read before it was sent away");
+    assert_eq!(fixture.broker.strangers(|_| true).count(), STRANGERS_OF_A_PROCESS_MAX);
+    assert_eq!(events.len(), 200 - STRANGERS_OF_A_PROCESS_MAX);
+    assert!(events.iter().all(|event| *event == Event::Closed));
+    for socket in silent.iter().chain(&more[..100 - STRANGERS_OF_A_PROCESS_MAX]) {
+        assert!(socket.recv(&mut [0; 64]).unwrap().is_none(), "it is closed without a word: it may come again");
+    }
+    fixture.attach(10);
+}
+
+#[test]
+fn a_descriptor_that_is_missing_is_taken_from_a_stranger_and_never_from_a_rank() {
+    let mut fixture = fixture(1);
+    let (rank, _) = fixture.attach(10);
+    let (stranger, _) = fixture.connect();
+    let mut events = Vec::new();
+    assert!(fixture.broker.free_a_descriptor(&mut events));
+    assert!(stranger.recv(&mut [0; 64]).unwrap().is_none());
+    assert!(!fixture.broker.free_a_descriptor(&mut events), "nobody but a rank is there");
+    assert_eq!(rank.recv(&mut [0; 64]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
 }

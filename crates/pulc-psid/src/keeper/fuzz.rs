@@ -37,7 +37,7 @@ pub(crate) fn datagrams(mut bytes: &[u8]) {
             continue;
         }
         let stranger = connect(&name);
-        let Ok(index) = broker.accept() else { continue };
+        let Ok(index) = broker.accept(&mut Vec::new()) else { continue };
         let _ = stranger.send(datagram, &along);
         broker.read(index);
         drop(stranger);
@@ -45,7 +45,7 @@ pub(crate) fn datagrams(mut bytes: &[u8]) {
     }
     // Unless somebody knew its cookie, which no input can guess but by the rule above.
     let honest = connect(&name);
-    let index = broker.accept().expect("it has connected");
+    let index = broker.accept(&mut Vec::new()).expect("it has connected");
     let hello = ToKeeper::Hello { version: PROTOCOL_VERSION, rank: Rank(2), cookie: cookie(2) };
     honest.send(&boot::encode(&hello), &[]).expect("the keeper listens");
     broker.read(index);
@@ -67,7 +67,7 @@ fn connect(name: &str) -> Seqpacket {
 
 fn attach(broker: &mut Broker, name: &str, rank: u32) -> (Seqpacket, usize) {
     let socket = connect(name);
-    let index = broker.accept().expect("it has connected");
+    let index = broker.accept(&mut Vec::new()).expect("it has connected");
     let hello = ToKeeper::Hello { version: PROTOCOL_VERSION, rank: Rank(rank), cookie: cookie(rank) };
     socket.send(&boot::encode(&hello), &[]).expect("the keeper listens");
     broker.read(index);

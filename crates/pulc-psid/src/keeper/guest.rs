@@ -5,6 +5,7 @@
 use super::broker::{Broker, Event, Seat};
 use super::launch::{bind_rail, fill_random, hex};
 use super::pair_keys::PairKeys;
+use crate::error::is_out_of_descriptors;
 use crate::mesh::address::local_addresses;
 use pulc_base::boot::{
     ENV_RAILS, GUEST_KEEPER, Gone, GuestGo, GuestOrder, GuestReady, JobSecret, decode, encode, parse_rails,
@@ -174,8 +175,9 @@ impl Guest {
     }
 
     fn accept(&mut self) {
-        loop {
-            match self.broker.accept() {
+        let mut events = Vec::new();
+        for _ in 0..super::ACCEPTS_MAX {
+            match self.broker.accept(&mut events) {
                 Ok(index) => {
                     self.connections += 1;
                     let polled = self.broker.conn_fd(index).map(|fd| self.poll(fd, index as u64));
@@ -184,18 +186,25 @@ impl Guest {
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if is_out_of_descriptors(&error) && self.broker.free_a_descriptor(&mut events) => {}
                 Err(error) => {
                     log!(Error, "keeper", "a rank cannot attach: {error}");
-                    return;
+                    break;
                 }
             }
         }
+        self.heard(events);
+    }
+
+    fn read(&mut self, index: usize) {
+        let events = self.broker.read(index);
+        self.heard(events);
     }
 
     /// How a rank ended is the launcher's business; here it is gone.
-    fn read(&mut self, index: usize) {
-        for event in self.broker.read(index) {
+    fn heard(&mut self, events: Vec<Event>) {
+        for event in events {
             match event {
                 Event::Abort { rank, text, .. } => log!(Error, "keeper", "rank {rank} ended the job: {text}"),
                 Event::Closed => self.connections -= 1,

@@ -25,7 +25,7 @@ mod streams;
 
 pub(crate) use fuzz::datagrams as fuzz_datagrams;
 
-use crate::error::shortage;
+use crate::error::{is_out_of_descriptors, shortage};
 use broker::{Broker, Event};
 use control::Control;
 use ending::Processes;
@@ -54,6 +54,8 @@ const OUTPUT: u64 = 5 << 32;
 const INPUT: u64 = 6 << 32;
 const KIND: u64 = 0xffff_ffff << 32;
 
+/// Connections taken in one go: who connects without end does not keep those from being heard that are connected.
+const ACCEPTS_MAX: usize = 64;
 /// Parcels that a rank's socket did not take are tried again after so long.
 const RETRY: Nanos = Nanos::from_ms(2);
 /// Time between two rounds of killing what is left of a job.
@@ -348,8 +350,10 @@ impl Keeper {
     }
 
     fn accept(&mut self) {
-        while let Some(broker) = &mut self.broker {
-            match broker.accept() {
+        let mut events = Vec::new();
+        for _ in 0..ACCEPTS_MAX {
+            let Some(broker) = &mut self.broker else { break };
+            match broker.accept(&mut events) {
                 Ok(index) => {
                     if let Some(fd) = self.broker.as_ref().and_then(|broker| broker.conn_fd(index))
                         && let Err(error) = self.poll(fd, CONNECTION | index as u64, EventFlags::IN)
@@ -359,6 +363,7 @@ impl Keeper {
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if is_out_of_descriptors(&error) && broker.free_a_descriptor(&mut events) => {}
                 Err(error) => {
                     log!(Error, "keeper", "a rank cannot attach: {error}");
                     self.stop(StopKind::Gently);
@@ -366,6 +371,7 @@ impl Keeper {
                 }
             }
         }
+        self.broker_events(events);
     }
 
     /// Closed connections need nothing: closing removed them from the poll set.

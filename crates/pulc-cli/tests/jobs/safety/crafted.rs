@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A guard against hanging: longer than the honest ranks wait for anything.
+/// A guard against hanging.
 const HANG: Duration = Duration::from_secs(120);
 /// Parcels of nonsense for each job-mate, less than the keeper cuts a rank off for.
 const NONSENSE_PARCELS: u64 = 200;
@@ -83,6 +83,7 @@ pub fn attack(me: u32) {
         let garbage = Random(crafted.random.next() | 1);
         let garbage = scope.spawn(|| sockets::garbage(&keeper, garbage, &stop));
         let mut mappings = Mappings::new();
+        super::tell_that_it_has_begun(me);
         while !crafted.is_over() && begin.elapsed() < HANG {
             crafted.round(&mut mappings);
         }
@@ -167,7 +168,9 @@ impl Crafted {
         let slots: Vec<u32> = self.victims.keys().copied().collect();
         for _ in 0..300 {
             let slot = slots[self.random.below(slots.len() as u64) as usize];
-            self.strike(slot);
+            if self.strike(slot) {
+                mappings.look_again();
+            }
             if self.random.once_in(50) {
                 mappings.scribble(&mut self.random);
             }
@@ -198,9 +201,10 @@ impl Crafted {
         }
     }
 
-    fn strike(&mut self, slot: u32) {
-        let Some(peer) = self.shm.peer(slot) else { return };
-        let Some(victim) = self.victims.get_mut(&slot) else { return };
+    /// Returns whether channels have come or gone.
+    fn strike(&mut self, slot: u32) -> bool {
+        let Some(peer) = self.shm.peer(slot) else { return false };
+        let Some(victim) = self.victims.get_mut(&slot) else { return false };
         let frame = victim.frames.next(&mut self.random, 20_000);
         // Only whole messages can have a body of any length.
         let way = if frame.get(1) == Some(&0) { self.random.below(40) } else { 40 };
@@ -218,8 +222,10 @@ impl Crafted {
                 self.poisoned += 1;
                 self.shm.close_peer(peer);
                 self.open(slot);
+                return true;
             }
         }
+        false
     }
 
     /// Something that is no channel, or one more of them, with descriptors that are no memory.

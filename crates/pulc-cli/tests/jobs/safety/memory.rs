@@ -1,4 +1,5 @@
 //! Writes over every shared mapping of this very process that is PULC's, through the kernel: what the pages forbid it refuses.
+//! Between two looks for mappings the process must map and unmap nothing of them: something else could lie there by then.
 
 use super::Random;
 use std::fs::File;
@@ -8,6 +9,8 @@ struct Mapping {
     begin: u64,
     end: u64,
     writable: bool,
+    /// As the system lists it.
+    line: String,
 }
 
 /// All shared memory of PULC in this process.
@@ -52,10 +55,9 @@ impl Mappings {
         };
         match self.memory.write_all_at(&bytes, mapping.begin + offset) {
             Ok(()) => {
-                assert!(mapping.writable, "memory of others was written");
+                assert!(mapping.writable, "memory of others was written: {}", mapping.line);
                 self.written += 1;
             }
-            // Or the mapping is gone by now.
             Err(_) => self.refused += 1,
         }
     }
@@ -67,5 +69,10 @@ fn mapping(line: &str) -> Option<Mapping> {
     let (begin, end) = words.next()?.split_once('-')?;
     let rights = words.next()?;
     let number = |text| u64::from_str_radix(text, 16).ok();
-    Some(Mapping { begin: number(begin)?, end: number(end)?, writable: rights.starts_with("rw") })
+    Some(Mapping {
+        begin: number(begin)?,
+        end: number(end)?,
+        writable: rights.starts_with("rw"),
+        line: line.to_owned(),
+    })
 }

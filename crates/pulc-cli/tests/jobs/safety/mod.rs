@@ -4,6 +4,7 @@
 
 mod board_storm;
 mod crafted;
+mod crowd;
 mod frames;
 mod honest;
 mod kills;
@@ -12,7 +13,7 @@ mod scribbler;
 mod sockets;
 mod users;
 
-use crate::harness::{Ended, Job, command, tag};
+use crate::harness::{self, Ended, Job, TempDir, command, tag};
 use pulc_testkit::rounds;
 
 /// Which part the copies play.
@@ -22,6 +23,8 @@ pub const ENV_HONEST: &str = "PULC_TEST_HONEST";
 /// Turns of the honest ranks.
 pub const ENV_TURNS: &str = "PULC_TEST_TURNS";
 pub const ENV_SEED: &str = "PULC_TEST_SEED";
+/// A directory where ranks that break the rules say that they have begun.
+pub const ENV_BEGUN: &str = "PULC_TEST_BEGUN";
 
 /// Not a test: where the copies begin. Does nothing when no part is named.
 #[test]
@@ -36,6 +39,7 @@ fn as_a_copy() {
             }
         }
         Ok("beside_another_user") => honest::exchange(),
+        Ok("fills_the_keepers_socket") => crowd::part(),
         Ok("stranger") => users::stranger(),
         Ok("until_somebody_ends") => println!("{}", honest::exchange_until_somebody_ends()),
         Ok(other) => panic!("no part {other}"),
@@ -71,6 +75,20 @@ impl Random {
     }
 }
 
+/// For a rank that breaks the rules: from now on it does.
+fn tell_that_it_has_begun(rank: u32) {
+    let place = std::env::var(ENV_BEGUN).expect("the test says where");
+    harness::write_file(&format!("{place}/{rank}"), b"");
+}
+
+/// For one that keeps them: until so many others break them. Otherwise it could be through before that on a slow machine.
+fn wait_until_others_have_begun(others: usize) {
+    let Ok(place) = std::env::var(ENV_BEGUN) else { return };
+    let count = || std::fs::read_dir(&place).map_or(0, |entries| entries.count());
+    let begun = pulc_testkit::wait_until(|| (count() >= others).then_some(()));
+    assert!(begun.is_some(), "{} of {others} ranks have begun to break the rules", count());
+}
+
 /// The seed of this run, printed so that it can be run again.
 pub fn seed() -> u64 {
     let fresh = || std::time::UNIX_EPOCH.elapsed().map_or(1, |since| since.as_nanos() as u64) | 1;
@@ -82,8 +100,9 @@ pub fn seed() -> u64 {
 fn run_beside_hostile_ranks(arguments: &[&str], honest: &str, turns: u32, seed: u64) -> Ended {
     let copy = copy();
     let words: Vec<&str> = arguments.iter().copied().chain(["--"]).chain(copy.iter().map(String::as_str)).collect();
-    let tag = tag();
+    let (tag, begun) = (tag(), TempDir::new());
     let mut command = command(&tag, &words);
+    command.env(ENV_BEGUN, &begun.0);
     command.env(ENV_PART, "beside_hostile_ranks").env(ENV_HONEST, honest);
     command.env(ENV_TURNS, turns.to_string()).env(ENV_SEED, seed.to_string());
     Job::of(&mut command, tag).finish()
