@@ -191,7 +191,8 @@ enum {
     PULC_ITEM_PORT = 1,    /* `object` is a pulc_port */
     PULC_ITEM_CHANNEL = 2, /* `object` is a pulc_channel */
     PULC_ITEM_BUNDLE = 3,  /* `object` is a pulc_am_bundle */
-    PULC_ITEM_FD = 4       /* `fd` is an open descriptor */
+    PULC_ITEM_FD = 4,      /* `fd` is an open descriptor */
+    PULC_ITEM_REQUEST = 5  /* `object` points to an MPI_Request: readable when MPI_Test would complete it; one that is null never is */
 };
 enum {
     PULC_READABLE = 1, /* a message can be received, a handler can run, bytes can be read */

@@ -44,8 +44,10 @@ pub fn test(root: &Path) -> Outcome {
         profile(root, &tree, compiler)?;
     }
     several_programs(root, &tree)?;
+    old_search_path(root, &tree)?;
     let mistakes = tree.compile("mpicc", &root.join(EXAMPLES).join("mistakes.c"), &[], "mistakes")?;
     mpi_mistakes::test(&mistakes, || tree.mpiexec())?;
+    beside_ports(root, &tree)?;
     heat(root, &tree)?;
     guests(root, &tree)?;
     references(root, scratch.path())
@@ -68,6 +70,25 @@ fn guests(root: &Path, tree: &Tree) -> Outcome {
         steps::run(guest().arg(&ring), RUN)?;
     }
     println!("three guests of a PMI-1 launcher, on one node and on two");
+    Ok(())
+}
+
+/// A program that uses MPI and `libpulc.so` has one engine and one wait for both, whichever it uses first, on either binary interface.
+fn beside_ports(root: &Path, tree: &Tree) -> Outcome {
+    let include = format!("-I{}", root.join(crate::c_door::HEADER_DIR).display());
+    for compiler in ["mpicc", "mpicc_abi"] {
+        let program = tree.compile(compiler, &root.join(EXAMPLES).join("both.c"), &[&include, "-lpulc"], "both")?;
+        for (ranks, on_node, first) in [("2", "2", "mpi-first"), ("3", "2", "ports-first"), ("3", "3", "ports-first")] {
+            let output = steps::output(
+                tree.mpiexec().args(["-timeout", "120", "-n", ranks, "-ppn", on_node]).arg(&program).arg(first),
+            )?;
+            let wanted = format!("in one process and one wait: {ranks} ranks");
+            if !output.contains(&wanted) {
+                return Err(format!("MPI beside ports by {compiler}: {output:?} lacks {wanted:?}"));
+            }
+        }
+    }
+    println!("MPI and ports in one process, under one wait");
     Ok(())
 }
 
@@ -184,6 +205,44 @@ fn several_programs(root: &Path, tree: &Tree) -> Outcome {
         }
     }
     println!("two programs in one job");
+    Ok(())
+}
+
+/// A program that would find another MPI by an old-style search path of its own (`DT_RPATH`) gets ours, alone and as one of several, and
+/// that other one where it is asked for.
+fn old_search_path(root: &Path, tree: &Tree) -> Outcome {
+    let sources = root.join(EXAMPLES);
+    let folder = tree.at.join("elsewhere");
+    std::fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+    let mut cc = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-Wl,-soname,libmpi.so.12", "-I"]);
+    cc.arg(tree.at.join("include/mpich"))
+        .arg(sources.join("tool/another.c"))
+        .arg("-o")
+        .arg(folder.join("libmpi.so.12"));
+    steps::run(&mut cc, RUN)?;
+    let path = format!("-Wl,--disable-new-dtags,-rpath,{}", folder.display());
+    let program = tree.at.join("insists");
+    let mut cc = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-I"]).arg(tree.at.join("include/mpich"));
+    cc.arg(sources.join("version.c")).arg(folder.join("libmpi.so.12")).arg(&path).arg("-o").arg(&program);
+    steps::run(&mut cc, RUN)?;
+    for (flags, again, wanted) in [
+        (&["-n", "2"][..], false, "rank 1 of 2: PULC"),
+        (&["-n", "1"], true, "rank 1 of 2: PULC"),
+        (&["--mpi=native", "-n", "2"], false, "rank 0 of 1: another MPI"),
+    ] {
+        let mut job = tree.mpiexec();
+        job.args(flags).arg(&program);
+        if again {
+            job.args([":", "-n", "1"]).arg(&program);
+        }
+        let output = steps::output(&mut job)?;
+        if !output.contains(wanted) {
+            return Err(format!("{flags:?} with a search path of the program's own: {output:?} lacks {wanted:?}"));
+        }
+    }
+    println!("programs with an old-style search path get the MPI that was asked for");
     Ok(())
 }
 

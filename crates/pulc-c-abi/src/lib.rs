@@ -1,21 +1,14 @@
 #![doc = include_str!("../README.md")]
 
 mod am;
-mod groups;
-mod guard;
-mod machine;
-mod memory;
-mod ports;
-mod raw;
-mod table;
-mod waits;
+mod beside;
 
-use guard::Failed;
-use std::ffi::{c_char, c_int, c_void};
-use table::{
-    AddressHandle, CCounters, CEnvelope, CItem, CLanded, ChannelHandle, LoanHandle, MembersHandle, PortHandle, Table,
-    ViewHandle, WakeupHandle,
+use pulc_c_calls::guard::{self, Failed};
+use pulc_c_calls::table::{
+    self, AddressHandle, CCounters, CEnvelope, CItem, CLanded, ChannelHandle, LoanHandle, MembersHandle, PortHandle,
+    Table, ViewHandle, WakeupHandle,
 };
+use std::ffi::{c_char, c_int, c_void};
 
 /// Calls through the table of this process's engine.
 #[inline(always)]
@@ -35,7 +28,7 @@ pub extern "C" fn pulc_version() -> u32 {
 pub extern "C" fn pulc_attach() -> c_int {
     let mut chosen = None;
     let code = guard::guarded(|| {
-        chosen = Some(table::choose()?);
+        chosen = Some(table::choose(beside::table_of_mpi)?);
         Ok(())
     });
     chosen.map_or(code, |table| (table.attach)())

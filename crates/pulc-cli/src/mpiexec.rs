@@ -2,7 +2,7 @@
 //! `pulc run` starts. Flags that mean nothing here are taken with a line about it; what would change the result and is not there is
 //! refused. Source: MPI-5.0, 11.5 (`mpiexec -n`, `:`); flags as in the manuals of MPICH's Hydra and Open MPI.
 
-use crate::run;
+use crate::{mpi_choice, run};
 use pulc_control::Host;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -19,7 +19,7 @@ Usage: mpiexec [FLAGS] PROGRAM [ARGUMENTS] [: [FLAGS] PROGRAM [ARGUMENTS]]...
   -env NAME VALUE, -x NAME=VALUE     set a variable for this program
   -genv NAME VALUE         set a variable for all programs
   -wdir, -wd DIR           working directory
-  -l, -prepend-rank        put the rank before each line of output
+  -l, -prepend-rank, -tag-output     put the rank before each line of output
   -timeout SECONDS         stop the job after so long
   --mpi pulc|native        the MPI that programs get: ours, or the one they were built for
   :                        another program of the same job follows";
@@ -30,7 +30,6 @@ const IGNORED: &[(&str, usize)] = &[
     ("nooversubscribe", 0),
     ("use-hwthread-cpus", 0),
     ("allow-run-as-root", 0),
-    ("tag-output", 0),
     ("report-bindings", 0),
     ("disable-hostname-propagation", 0),
     ("disable-auto-cleanup", 0),
@@ -53,6 +52,23 @@ const IGNORED: &[(&str, usize)] = &[
     ("iface", 1),
     ("pmi-port", 0),
     ("mca", 2),
+    ("gmca", 2),
+    ("prtemca", 2),
+    ("pmixmca", 2),
+    ("display-map", 0),
+    ("display-allocation", 0),
+    ("print-rank-map", 0),
+    ("print-all-exitcodes", 0),
+    ("ordered-output", 0),
+    ("hetero", 0),
+    ("bynode", 0),
+    ("byslot", 0),
+    ("cpus-per-proc", 1),
+    ("cpus-per-rank", 1),
+    ("cpu-set", 1),
+    ("cpu-list", 1),
+    ("usize", 1),
+    ("demux", 1),
     ("prefix", 1),
 ];
 
@@ -128,7 +144,7 @@ fn job(request: Request) -> Result<run::Args, String> {
         }
         several => crate::program::command(several.iter().map(|program| crate::program::Part {
             ranks: program.ranks.unwrap_or(1),
-            variables: program.variables.clone(),
+            variables: variables_of(program, request.native),
             directory: program.directory.clone(),
             words: program.words.clone(),
         }))?,
@@ -149,6 +165,17 @@ fn job(request: Request) -> Result<run::Args, String> {
         native: request.native,
         command,
     }))
+}
+
+/// What one of several programs finds in its environment beside what all do: what makes it get our MPI, and what was asked for.
+fn variables_of(program: &Program, native: bool) -> Vec<(OsString, OsString)> {
+    let mut variables = Vec::new();
+    if let (false, Some(lib), Some(word)) = (native, mpi_choice::libraries(), program.words.first()) {
+        let ours = mpi_choice::variables(word, &lib, |name| std::env::var_os(name));
+        variables.extend(ours.into_iter().map(|(name, value)| (name.into(), value)));
+    }
+    variables.extend(program.variables.iter().cloned());
+    variables
 }
 
 fn parse(words: Vec<OsString>) -> Result<Request, String> {
@@ -207,7 +234,7 @@ fn take(
             }
         }
         "wdir" | "wd" | "cwd" => program.directory = Some(next()?),
-        "l" | "prepend-rank" => request.label = true,
+        "l" | "prepend-rank" | "tag-output" => request.label = true,
         "timeout" => request.timeout_ms = Some(u64::from(number(&flag, &next()?)?) * 1000),
         "mpi" => match text(next()?)?.as_str() {
             "pulc" => request.native = false,

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod attach;
+mod awaited;
 mod broker;
 mod dispatch;
 mod engine;
@@ -31,6 +32,7 @@ mod uncounted;
 mod wait;
 mod wire;
 
+pub use awaited::{Awaited, Look};
 pub use engine::{DeviceReport, Engine, Tally};
 pub use errand::{Busy, Errand};
 pub use error::{End, Error, SendFault};

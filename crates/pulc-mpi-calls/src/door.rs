@@ -23,6 +23,12 @@ macro_rules! exported_functions {
             type Status = <A as Abi>::Status;
             type Win = <A as Abi>::Win;
 
+            /// For `libpulc.so`, should it be in the same process.
+            #[unsafe(no_mangle)]
+            pub extern "C" fn pulc_door_table() -> usize {
+                calls::native_table::<A>()
+            }
+
             include!(concat!(env!("OUT_DIR"), "/exports.rs"));
         }
     };

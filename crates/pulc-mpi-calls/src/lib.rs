@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod abi;
+mod beside;
 pub mod convert;
 mod door;
 pub mod errors;
@@ -32,6 +33,7 @@ mod made {
 }
 
 pub use abi::{Abi, Handle};
+pub use beside::native_table;
 pub use convert::{InInts, OutInts};
 pub use hand::*;
 pub use made::*;

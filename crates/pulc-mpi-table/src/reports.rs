@@ -31,6 +31,9 @@ pub const MPICH_EXTRAS: [&str; 20] = [
     "MPII_Grequest_set_lang_f77",
 ];
 
+/// What every MPI door exports for `libpulc.so` in the same process.
+const FOR_LIBPULC: &str = "pulc_door_table";
+
 /// `abi/libmpi.symbols` or `abi/libmpi_abi.symbols`.
 pub fn symbols(door: Door) -> String {
     let table = Functions::load();
@@ -44,6 +47,7 @@ pub fn symbols(door: Door) -> String {
     if door == Door::Mpich {
         names.extend(MPICH_EXTRAS.map(str::to_owned));
     }
+    names.push(FOR_LIBPULC.to_owned());
     names.sort();
     format!(
         "# What {} exports: a promise to compiled programs. Made from abi/mpi/*.txt by `cargo xtask mpi`.\n{}\n",

@@ -9,7 +9,7 @@ use crate::{Error, Port, Pulc};
 use pulc_base::Proto;
 use pulc_base::clock::{self, Nanos};
 use pulc_hal::os::watched::Watched;
-use pulc_handler::{Armed, Beside, Engine, Process, Waited, Watch};
+use pulc_handler::{Armed, Awaited, Beside, Engine, Look, Process, Waited, Watch};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
@@ -36,6 +36,7 @@ impl Readiness {
 /// Something to wait for.
 #[derive(Clone, Copy)]
 enum Source<'a> {
+    Awaited(&'a dyn Awaited),
     Port(&'a Port),
     Channel(&'a Channel),
     Bundle(&'a Bundle),
@@ -69,6 +70,11 @@ impl<'a> Item<'a> {
         Item::new(Source::Bundle(bundle))
     }
 
+    /// Ready when another interface says so: a request of MPI, say.
+    pub fn awaited(awaited: &'a dyn Awaited) -> Item<'a> {
+        Item::new(Source::Awaited(awaited))
+    }
+
     /// Ready as in poll(2), level-triggered: as long as it can be read or written.
     pub fn fd(fd: BorrowedFd<'a>, wanted: Readiness) -> Item<'a> {
         Item::new(Source::Fd(fd, wanted))
@@ -79,8 +85,14 @@ impl<'a> Item<'a> {
         self.ready
     }
 
-    fn look(&self, engine: &mut Engine) -> Readiness {
+    /// `goes_on`: set where something has to be done without the engine locked before it can be told.
+    fn look(&self, engine: &mut Engine, goes_on: &mut bool) -> Readiness {
         match self.source {
+            Source::Awaited(awaited) => {
+                let found = awaited.look(engine);
+                *goes_on |= found == Look::GoOn;
+                Readiness { read: found == Look::Ready, ..Readiness::default() }
+            }
             Source::Port(port) => match engine.handler::<PortTable>(Proto::PORT) {
                 Some(table) => table.readiness(port.number()),
                 None => Readiness::default(),
@@ -110,6 +122,31 @@ pub fn select_items(pulc: &Pulc, items: &mut [Item<'_>], timeout: Option<Duratio
             watched.add(fd, wanted.read, wanted.write);
         }
     }
+    loop {
+        go_on(items);
+        let ready = wait_once(process, items, &mut watched, deadline)?;
+        if ready > 0 {
+            return Ok(ready);
+        }
+    }
+}
+
+/// What other interfaces have to do outside of the engine's lock.
+fn go_on(items: &[Item<'_>]) {
+    for item in items {
+        if let Source::Awaited(awaited) = item.source {
+            awaited.go_on();
+        }
+    }
+}
+
+/// One wait; zero: something of another interface has to go on first.
+fn wait_once<'a>(
+    process: &'static Process,
+    items: &mut [Item<'a>],
+    watched: &mut Watched<'a>,
+    deadline: Option<Nanos>,
+) -> Result<usize, Error> {
     let guard = process.lock();
     let mut look = |engine: &mut Engine| look_at_all(engine, items);
     let ready = if watched.is_empty() {
@@ -119,7 +156,7 @@ pub fn select_items(pulc: &Pulc, items: &mut [Item<'_>], timeout: Option<Duratio
             Waited::Timeout => return Err(Error::Timeout),
         }
     } else {
-        let (waited, mut guard) = process.wait_beside(guard, &mut watched, deadline, &mut look);
+        let (waited, mut guard) = process.wait_beside(guard, watched, deadline, &mut look);
         match waited? {
             // Both kinds are told, whichever came first.
             Waited::Ready(Beside::Ready(_)) => {
@@ -129,7 +166,7 @@ pub fn select_items(pulc: &Pulc, items: &mut [Item<'_>], timeout: Option<Duratio
             Waited::Ready(Beside::Descriptors) => drop(look(&mut guard.engine)),
             Waited::Timeout => return Err(Error::Timeout),
         }
-        take_descriptors(items, &watched)?
+        take_descriptors(items, watched)?
     };
     Ok(ready)
 }
@@ -139,14 +176,14 @@ fn checked(pulc: &Pulc, items: &[Item<'_>]) -> Result<&'static Process, Error> {
     if items.is_empty() { Err(Error::BadSelect) } else { Ok(pulc.process) }
 }
 
-/// Looks at everything but descriptors; how many are ready, if any.
+/// Looks at everything but descriptors; how many are ready, if any. Zero: something has to go on without the lock first.
 fn look_at_all(engine: &mut Engine, items: &mut [Item<'_>]) -> Option<usize> {
-    let mut count = 0;
+    let (mut count, mut goes_on) = (0, false);
     for item in items {
-        item.ready = item.look(engine);
+        item.ready = item.look(engine, &mut goes_on);
         count += usize::from(item.ready.any());
     }
-    (count > 0).then_some(count)
+    (count > 0 || goes_on).then_some(count)
 }
 
 /// What the descriptors are ready for; how many of all items are ready.
@@ -182,7 +219,7 @@ impl Wakeup {
     }
 
     /// Looks at the items; how many are ready, as each of them says. When none is, the descriptor becomes readable as soon as
-    /// one may be. Only for ports, channels and bundles: the user's loop waits for descriptors itself.
+    /// one may be. Not for descriptors: the user's loop waits for these itself.
     ///
     /// # Errors
     /// [`Error::BadSelect`] (no item, or a descriptor among them), [`Error::Forked`].
@@ -190,9 +227,13 @@ impl Wakeup {
         if items.is_empty() || items.iter().any(|item| matches!(item.source, Source::Fd(..))) {
             return Err(Error::BadSelect);
         }
-        match self.inner.arm(|engine| look_at_all(engine, items))? {
-            Armed::Ready(count) => Ok(count),
-            Armed::Wait => Ok(0),
+        loop {
+            go_on(items);
+            match self.inner.arm(|engine| look_at_all(engine, items))? {
+                Armed::Ready(0) => {}
+                Armed::Ready(count) => return Ok(count),
+                Armed::Wait => return Ok(0),
+            }
         }
     }
 }

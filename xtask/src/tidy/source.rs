@@ -15,6 +15,7 @@ const LONGER: &[(&str, usize, &str)] =
 const UNSAFE_IN: &[(&str, &str)] = &[
     ("crates/pulc-hal/", "the room of devices and of the operating system"),
     ("crates/pulc-c-abi/", "a door: raw pointers of C programs end there"),
+    ("crates/pulc-c-calls/", "the bodies of the C functions: raw pointers of C programs end there"),
     ("crates/pulc-alloc-preload/", "a door: the C library's allocator"),
     ("crates/pulc-sockets-preload/", "a door: the C library's socket calls"),
     ("crates/pulc-mpi-calls/", "the bodies of MPI functions: raw pointers of MPI programs end there"),

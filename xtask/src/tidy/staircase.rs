@@ -23,7 +23,8 @@ const STAIRCASE: &[Crate] = &[
     row("pulc-handler", &["pulc-base", "pulc-hal", "pulc-link"], &["pulc-testkit"]),
     row("pulc", &["pulc-base", "pulc-hal", "pulc-link", "pulc-handler"], &["pulc-testkit"]),
     row("pulc-mpi", &["pulc-base", "pulc-hal", "pulc-handler"], &["pulc-testkit"]),
-    row("pulc-c-abi", &["pulc-base", "pulc-hal", "pulc"], &["pulc-testkit"]),
+    row("pulc-c-calls", &["pulc-hal", "pulc-handler", "pulc"], &[]),
+    row("pulc-c-abi", &["pulc-hal", "pulc-c-calls"], &["pulc-testkit"]),
     // A preload of its own: nothing of the handler comes into a program that never attaches.
     row("pulc-alloc-preload", &["pulc-hal"], &[]),
     row("pulc-sockets", &["pulc-hal"], &["pulc-testkit"]),
@@ -59,7 +60,7 @@ const STAIRCASE: &[Crate] = &[
     row("pulc-heat", &["pulc-base", "pulc"], &["pulc-testkit"]),
     // The table of MPI functions: read by build scripts, and by xtask for what is made from it and committed.
     row("pulc-mpi-table", &[], &[]),
-    row("pulc-mpi-calls", &["pulc-mpi", "pulc-mpi-table"], &[]),
+    row("pulc-mpi-calls", &["pulc-mpi", "pulc-mpi-table", "pulc-c-calls"], &[]),
     row("pulc-mpich-abi", &["pulc-mpi-calls", "pulc-mpi-table"], &["pulc-testkit"]),
     row("pulc-mpi-abi", &["pulc-mpi-calls", "pulc-mpi-table"], &["pulc-testkit"]),
     // Not of this workspace: it meets every room that parses what comes from elsewhere.

@@ -13,6 +13,7 @@ pub mod foreign;
 pub mod futex;
 pub mod knock;
 pub mod life;
+pub mod loaded;
 pub mod memfd;
 pub mod peer_memory;
 pub mod process;

@@ -3,11 +3,13 @@
 //! Source: MPI-5.0, 3.7.
 
 mod arrays;
+mod awaited;
 mod generalized;
 mod persistent;
 mod single;
 
 pub use arrays::*;
+pub use awaited::Pending;
 pub use generalized::*;
 pub use persistent::*;
 pub use single::*;

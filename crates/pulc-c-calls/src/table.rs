@@ -1,5 +1,6 @@
-//! The table of functions that a copy of this library announces when it attaches first, and that later copies call through.
-//! It is the binary interface between copies of different builds: entries are only ever added at the end.
+//! The table of functions that the first door of a process announces when it attaches, and that later doors call through: copies of
+//! `libpulc.so`, and the MPI doors, which bring a table of their own. It is the binary interface between copies of different builds:
+//! entries are only ever added at the end.
 
 use crate::am::functions::Functions;
 use crate::guard::{self, Failed};
@@ -185,15 +186,22 @@ pub fn in_use() -> Option<&'static Table> {
     unsafe { table.as_ref() }
 }
 
-/// Finds the table that the first library of this process announced, or announces our own.
-pub fn choose() -> Result<&'static Table, Failed> {
+/// Where this copy's own table lies.
+pub fn own() -> usize {
+    std::ptr::from_ref(&OWN) as usize
+}
+
+/// Finds the table that the first library of this process announced, or announces the one that `prefer` knows of, or our own.
+pub fn choose(prefer: impl FnOnce() -> Option<usize>) -> Result<&'static Table, Failed> {
     if let Some(table) = in_use() {
         return Ok(table);
     }
+    // Before the loader's lock is taken, which this may need.
+    let address = prefer().unwrap_or_else(own);
     let found = registry::with(|registry| match registry.first(KIND) {
         Some(announced) => Some(announced),
         None => {
-            let own = Announced { kind: KIND, version: ABI_VERSION, address: std::ptr::from_ref(&OWN) as usize };
+            let own = Announced { kind: KIND, version: ABI_VERSION, address };
             registry.announce(own).then_some(own)
         }
     });
@@ -206,7 +214,7 @@ pub fn choose() -> Result<&'static Table, Failed> {
         return Err(Failed { code: guard::VERSION, text });
     }
     let table = announced.address as *mut Table;
-    // SAFETY: this process's own registry names it, and only copies of this library announce this kind, each a static
+    // SAFETY: this process's own registry names it, and only our C and MPI doors announce this kind, each a static
     // table of this layout up to its `bytes`; they are linked `nodelete`.
     let bytes = unsafe { (*table).bytes } as usize;
     if bytes < size_of::<Table>() {

@@ -6,9 +6,11 @@ use crate::guard::{self, Failed, guarded};
 use crate::machine::{pulc, store};
 use crate::ports::{check_buffer, port_of};
 use crate::raw::channel_of;
+use crate::requests::request_at;
 use crate::table::{CItem, WakeupHandle};
 use pulc::am::Bundle;
 use pulc::{Item, Readiness, Wakeup};
+use pulc_handler::Awaited;
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -16,6 +18,7 @@ const PORT: c_int = 1;
 const CHANNEL: c_int = 2;
 const BUNDLE: c_int = 3;
 const FD: c_int = 4;
+const REQUEST: c_int = 5;
 
 const READABLE: u32 = 1;
 const WRITABLE: u32 = 2;
@@ -32,7 +35,15 @@ fn items_of<'a>(items: *mut CItem, count: usize) -> Result<&'a mut [CItem], Fail
     })
 }
 
-fn item_of<'a>(item: &CItem) -> Result<Item<'a>, Failed> {
+/// The caller's items that belong to another interface.
+fn awaited_of(item: &CItem) -> Result<Option<Box<dyn Awaited>>, Failed> {
+    if item.kind == REQUEST { request_at(item.object).map(Some) } else { Ok(None) }
+}
+
+fn item_of<'a>(item: &CItem, awaited: Option<&'a dyn Awaited>) -> Result<Item<'a>, Failed> {
+    if let Some(awaited) = awaited {
+        return Ok(Item::awaited(awaited));
+    }
     Ok(match item.kind {
         PORT => Item::port(port_of(item.object)?),
         CHANNEL => Item::channel(channel_of(item.object)?),
@@ -60,7 +71,9 @@ fn over(
     if ready.is_null() {
         return Err(Failed::null("ready"));
     }
-    let mut ours = theirs.iter().map(item_of).collect::<Result<Vec<_>, _>>()?;
+    let awaited = theirs.iter().map(awaited_of).collect::<Result<Vec<_>, _>>()?;
+    let mut ours =
+        theirs.iter().zip(&awaited).map(|(item, own)| item_of(item, own.as_deref())).collect::<Result<Vec<_>, _>>()?;
     theirs.iter_mut().for_each(|item| item.ready = 0);
     let found = wait(&mut ours)?;
     for (theirs, ours) in theirs.iter_mut().zip(&ours) {
