@@ -15,6 +15,7 @@ mod mpi;
 mod mpi_door;
 mod mpi_mistakes;
 mod mpi_random;
+mod mpi_seeing;
 mod record;
 mod skips;
 mod steps;

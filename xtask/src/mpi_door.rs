@@ -2,9 +2,9 @@
 //! program and the library, and the headers compared with those of a reference implementation where one is installed. Called by `test`;
 //! builds with the quick profile.
 
-use crate::mpi_mistakes;
 use crate::steps::{self, Outcome, Scratch};
 use crate::tidy::symbols;
+use crate::{mpi_mistakes, mpi_seeing};
 use pulc_mpi_table::Door;
 use pulc_mpi_table::constants::{Constants, Value};
 use pulc_mpi_table::functions::Functions;
@@ -48,6 +48,10 @@ pub fn test(root: &Path) -> Outcome {
     let mistakes = tree.compile("mpicc", &root.join(EXAMPLES).join("mistakes.c"), &[], "mistakes")?;
     mpi_mistakes::test(&mistakes, || tree.mpiexec())?;
     beside_ports(root, &tree)?;
+    let deadlock = tree.compile("mpicc", &root.join(EXAMPLES).join("deadlock.c"), &[], "deadlock")?;
+    let (pulc, ring) = (tree.at.join("bin/pulc"), tree.at.join("ring.mpicc"));
+    mpi_seeing::deadlock(&pulc, &deadlock)?;
+    mpi_seeing::timeline(&pulc, &ring, &tree.at)?;
     heat(root, &tree)?;
     guests(root, &tree)?;
     references(root, scratch.path())

@@ -14,4 +14,4 @@ pub use ids::{JobId, NodeId, NodeIndex, Proto, Rank};
 
 /// Version of every protocol between PULC's own processes (daemons, keepers, ranks). Peers with another one are refused
 /// with both numbers in the message.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;

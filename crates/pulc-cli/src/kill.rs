@@ -15,7 +15,7 @@ pub struct Args {
     now: bool,
 }
 
-fn parse_job(text: &str) -> Result<JobId, String> {
+pub fn parse_job(text: &str) -> Result<JobId, String> {
     u64::from_str_radix(text, 16).map(JobId).map_err(|_| "a job number has up to 16 hexadecimal digits".to_owned())
 }
 

@@ -27,6 +27,7 @@ mod sockets_broker;
 mod terminal;
 mod token;
 mod up;
+mod why;
 
 use clap::{Parser, Subcommand};
 use pulc_control::queue::Verb;
@@ -56,6 +57,8 @@ enum Command {
     Sockets(sockets::Args),
     /// Show the jobs and their processes on all nodes
     Ps(ps::Args),
+    /// Say which MPI call each process of a job is in, since when and for whom, and name a deadlock
+    Why(why::Args),
     /// Stop a job
     Kill(kill::Args),
     /// Put a job into the queue
@@ -175,6 +178,7 @@ fn main() -> ExitCode {
         Command::Token(args) => token::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Ps(args) => ps::run(&args),
+        Command::Why(args) => why::run(&args),
         Command::Kill(args) => kill::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Demo(args) => demo::run(args),

@@ -66,6 +66,9 @@ pub struct Args {
     /// At the end of an MPI program, show what each rank has sent and received and how long it waited
     #[arg(long)]
     stats: bool,
+    /// Write a timeline of all calls of an MPI program to this file, for Perfetto (ui.perfetto.dev) or Chrome
+    #[arg(long, value_name = "FILE")]
+    trace: Option<std::path::PathBuf>,
     /// Don't ask a daemon: run on this machine alone
     #[arg(long)]
     alone: bool,
@@ -106,6 +109,7 @@ impl Args {
             alloc: false,
             bypass: false,
             stats: false,
+            trace: None,
             alone: false,
             command: wanted.command,
         }
@@ -299,6 +303,10 @@ fn environment(args: &Args) -> Result<Vec<(OsString, OsString)>, String> {
     }
     if args.stats {
         set("PULC_STATS", "1".into());
+    }
+    if let Some(file) = &args.trace {
+        let file = std::path::absolute(file).map_err(|error| format!("--trace {}: {error}", file.display()))?;
+        set("PULC_TRACE", file.into_os_string());
     }
     if args.mpi == mpi_choice::NATIVE.1 {
         set(mpi_choice::NATIVE.0, mpi_choice::NATIVE.1.into());

@@ -15,6 +15,8 @@ mod tie;
 pub use client::{Client, ClientSender, socket_name};
 pub use embedded::{embedded_name, embedded_names};
 pub use frame::{FRAME_MAX, FrameError};
-pub use message::{Ended, Host, JobInfo, LaunchSpec, Limit, ProcessInfo, Reply, Request, RunSpec, StopKind, Stream};
+pub use message::{
+    Ended, Host, JobInfo, LaunchSpec, Limit, ProcessInfo, Reply, Request, RunSpec, StopKind, Stream, WaitInfo,
+};
 pub use node::{NodeInfo, NodeState};
 pub use tie::Tie;

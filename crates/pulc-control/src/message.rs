@@ -44,6 +44,10 @@ pub enum Request {
     Queue(Box<QueueRequest>),
     /// Stop the daemon, which will be started again: queued jobs go on.
     Restart,
+    /// What the ranks of a running job wait for.
+    Why {
+        job: JobId,
+    },
 }
 
 /// From psid to a client.
@@ -84,6 +88,8 @@ pub enum Reply {
     Done,
     /// From the controller.
     Queue(Box<QueueReply>),
+    /// Those ranks of the job that wait for something, as they say themselves.
+    Why(Vec<WaitInfo>),
 }
 
 /// A job as asked for.
@@ -170,4 +176,26 @@ pub struct ProcessInfo {
     pub node: String,
     pub pid: u32,
     pub ended: Option<Gone>,
+}
+
+/// What a rank waits for, by its own word: nothing of it has been checked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitInfo {
+    pub rank: Rank,
+    /// The function that it has called.
+    pub call: String,
+    /// The communicator.
+    pub place: String,
+    pub waited_ms: u64,
+    /// Tells this wait of the rank from its others.
+    pub stamp: u64,
+    /// Ranks of the job that it waits for, perhaps not all.
+    pub ranks: Vec<u32>,
+    /// How many these are.
+    pub count: u32,
+    /// One of them is enough.
+    pub any: bool,
+    pub tag: Option<i32>,
+    /// The same number for all that wait in one collective operation.
+    pub meeting: Option<u64>,
 }

@@ -1,19 +1,25 @@
-//! The board: one page range of memory per job and node, with a slot of 128 bytes for every rank. Made by the keeper,
+//! The board: one page range of memory per job and node, with a slot of 256 bytes for every rank. Made by the keeper,
 //! mapped by it and all ranks of the node, who find here each other's doorbells and the cores they run on.
 //!
 //! Everyone may write everywhere on it, so nothing here is ever trusted: the worst a wrong value does is a spurious or a
 //! late wake-up, and a sleeper looks up by itself after [`WATCHDOG`]. No lengths, no indices, no pointers.
 //!
 //! ```text
-//! slot, 128 bytes        line 0: written by others        line 1: written by the owner
+//! slot, 256 bytes        line 0: written by others        line 1: written by the owner
 //!   0  u32 doorbell        0 awake, 1 sleeps in futex,     64  u32 core + 1 (0 unknown)
 //!                          2 sleeps in poll                68  u32 flags (bit 0 pinned)
 //!   4  u32 broker_waiting  messages ever written to        72  u64 progress, counts up while it works
 //!                          this rank's keeper socket
 //! ```
+//! Lines 2 and 3 say what the owner waits for, once that has taken long: see `notice`.
+//!
 //! The doorbell is written by both sides: the owner sets it before sleeping, whoever rings sets it back to 0.
 //!
 //! How nothing is missed on the way to sleep is told in `doorbell`.
+
+mod notice;
+
+pub use notice::{Notice, machine_time};
 
 use crate::doorbell::{self, AWAKE};
 use crate::error::HalError;
@@ -34,7 +40,7 @@ const WATCHDOG_MUTE: Duration = Duration::from_millis(2);
 /// Ranks of one node at most.
 pub const SLOTS_MAX: u32 = 1 << 16;
 
-const SLOT_BYTES: usize = 128;
+const SLOT_BYTES: usize = 256;
 const DOORBELL: usize = 0;
 const BROKER_WAITING: usize = 4;
 const CORE: usize = 64;
@@ -284,6 +290,7 @@ impl Slot<'_> {
         self.broker_word().store(0, Ordering::Relaxed);
         self.map.u32_at(self.base + CORE).store(0, Ordering::Relaxed);
         self.map.u32_at(self.base + FLAGS).store(0, Ordering::Relaxed);
+        self.tell_nothing();
         self.progress_word().store(0, Ordering::Release);
     }
 

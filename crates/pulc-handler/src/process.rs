@@ -9,7 +9,7 @@ mod sharing;
 mod shortly;
 mod wakeup;
 
-use self::sharing::Waiting;
+use self::sharing::{Telling, Waiting};
 use crate::attach;
 use crate::engine::Engine;
 use crate::error::{Error, SendFault};
@@ -208,10 +208,25 @@ impl Process {
     #[inline]
     pub fn wait_wanting<'p, R>(
         &'p self,
+        guard: Guard<'p>,
+        hand: &mut Hand<'_>,
+        deadline: Option<Nanos>,
+        watch: Watch,
+        post: impl FnMut(&mut Engine, &mut Hand<'_>),
+        ready: impl FnMut(&mut Engine, &mut Hand<'_>) -> Option<R>,
+    ) -> (Waited<R>, Guard<'p>) {
+        self.wait_in(guard, hand, deadline, watch, None, post, ready)
+    }
+
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "of its two callers each has all but one")]
+    fn wait_in<'p, R>(
+        &'p self,
         mut guard: Guard<'p>,
         hand: &mut Hand<'_>,
         deadline: Option<Nanos>,
         watch: Watch,
+        mut telling: Option<&mut Telling<'_>>,
         mut post: impl FnMut(&mut Engine, &mut Hand<'_>),
         mut ready: impl FnMut(&mut Engine, &mut Hand<'_>) -> Option<R>,
     ) -> (Waited<R>, Guard<'p>) {
@@ -276,7 +291,8 @@ impl Process {
                     if hand.want().is_some() {
                         post(&mut shared.engine, hand);
                     }
-                    let waiting = Waiting { hand, deadline, watch, ladder: &mut ladder, watched: None };
+                    let telling = telling.as_deref_mut();
+                    let waiting = Waiting { hand, deadline, watch, ladder: &mut ladder, watched: None, telling };
                     let (locked, result) = self.sleep(guard, waiting, &mut ready);
                     guard = locked;
                     if let Some(result) = result {
@@ -303,18 +319,6 @@ impl Process {
         if guard.engine.progress(hand) > 0 {
             self.tell_others(guard);
         }
-    }
-
-    /// Waits until other nodes have acknowledged everything sent, at most for the linger time.
-    pub fn linger(&self) {
-        let guard = self.lock();
-        if guard.engine.all_acknowledged() {
-            return;
-        }
-        let deadline = clock::now() + Nanos::from_ms(guard.engine.limits().linger_ms);
-        let _ = self.wait(guard, &mut Hand::empty(), Some(deadline), Watch::Always, |engine, _| {
-            engine.all_acknowledged().then_some(())
-        });
     }
 }
 

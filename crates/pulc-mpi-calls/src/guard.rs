@@ -5,6 +5,7 @@ use crate::errors;
 use crate::maps::Set;
 pub use pulc_mpi::callback::ErrorOn as On;
 use pulc_mpi::error::{Class, Error, Result};
+use pulc_mpi::{trace, watch};
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -12,8 +13,12 @@ pub const SUCCESS: c_int = 0;
 
 /// Runs a body; errors go to the handler of `on`.
 #[inline(always)]
-pub fn run<A: Abi>(function: &'static str, on: On, body: impl FnOnce() -> Result<()>) -> c_int {
-    match catch_unwind(AssertUnwindSafe(body)) {
+pub fn run<A: Abi>(function: &'static &'static str, on: On, body: impl FnOnce() -> Result<()>) -> c_int {
+    watch::entered(function);
+    let began = trace::begin();
+    let outcome = catch_unwind(AssertUnwindSafe(body));
+    trace::end(began, function, on);
+    match outcome {
         Ok(Ok(())) => SUCCESS,
         Ok(Err(error)) => errors::raise::<A>(function, on, error),
         Err(_) => errors::raise::<A>(function, on, defect()),

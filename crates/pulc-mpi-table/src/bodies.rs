@@ -106,7 +106,7 @@ fn auto(text: &mut String, function: &Function) {
         text,
         "    // SAFETY: the pointers are the caller's, who promises what the MPI standard asks for each of them."
     );
-    let _ = writeln!(text, "    guard::run::<A>({:?}, on, || unsafe {{", function.name);
+    let _ = writeln!(text, "    guard::run::<A>(&{:?}, on, || unsafe {{", function.name);
     text.push_str(&parts.before);
     let mut call = format!("call::{}({})?", function.body_name(), parts.inputs.join(", "));
     if !parts.written_back.is_empty() {

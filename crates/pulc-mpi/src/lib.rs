@@ -30,6 +30,8 @@ mod stats;
 pub mod status;
 pub mod table;
 pub mod topology;
+pub mod trace;
+pub mod watch;
 mod world;
 
 /// This crate's rows of the parameter table.

@@ -4,6 +4,7 @@
 //! engine while it sleeps.
 
 use crate::request;
+use crate::watch::For;
 use pulc_handler::Process;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -32,7 +33,7 @@ pub(crate) fn start(process: &'static Process) {
 
 fn help(process: &'static Process) {
     let guard = process.lock();
-    let ((), _guard) = request::wait_until(process, guard, |_| STOP.load(Ordering::Relaxed).then_some(()));
+    let ((), _guard) = request::wait_until(process, guard, For::Own, |_| STOP.load(Ordering::Relaxed).then_some(()));
 }
 
 /// Ends it, before the engine is left alone.

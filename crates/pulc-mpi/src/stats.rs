@@ -6,6 +6,7 @@ use crate::collective;
 use crate::error::Result;
 use crate::handle::{Comm, Datatype};
 use crate::memory::Room;
+use crate::trace;
 use pulc_base::clock::{self, Nanos};
 use pulc_handler::Process;
 use std::fmt::Write;
@@ -36,13 +37,15 @@ fn is_on() -> bool {
 /// When a wait began; nothing where nobody asked.
 #[inline(always)]
 pub(crate) fn start() -> Option<Nanos> {
-    if is_on() { Some(clock::now()) } else { None }
+    if is_on() || trace::is_on() { Some(clock::now()) } else { None }
 }
 
 #[inline(always)]
 pub(crate) fn end(began: Option<Nanos>) {
     if let Some(began) = began {
-        WAITED_NS.fetch_add(clock::now().since(began).0, Ordering::Relaxed);
+        let time = clock::now().since(began);
+        WAITED_NS.fetch_add(time.0, Ordering::Relaxed);
+        trace::waited(time);
     }
 }
 

@@ -6,7 +6,7 @@ use crate::comm::Communicator;
 use crate::consts::{THREAD_MULTIPLE, THREAD_SINGLE};
 use crate::error::{Class, Error, Result};
 use crate::matcher::{Matcher, push_pending};
-use crate::{leaving, progress, stats};
+use crate::{leaving, progress, stats, trace};
 use pulc_base::Proto;
 use pulc_hal::os::life;
 use pulc_handler::Process;
@@ -103,6 +103,7 @@ fn attach() -> Result<()> {
     PROCESS.set(process).unwrap_or_else(|_| unreachable!("set under the lock, by the first"));
     life::at_exit(leaving::look_at_exit);
     stats::begin();
+    trace::open();
     progress::start(process);
     Ok(())
 }
@@ -115,6 +116,7 @@ pub fn finalize() -> Result<()> {
     let process = process()?;
     crate::comm::delete_attributes_of_self()?;
     stats::tell(process)?;
+    trace::tell(process)?;
     let is_last = SESSIONS.load(Ordering::Acquire) == 0;
     if is_last {
         leaving::take_no_more(process);

@@ -12,6 +12,7 @@ pub mod fdpass;
 pub mod foreign;
 pub mod futex;
 pub mod knock;
+pub mod label;
 pub mod life;
 pub mod loaded;
 pub mod memfd;

@@ -77,7 +77,8 @@ impl Process {
                 }
                 Step::Sleep => {
                     let watched = Some(&mut *watched);
-                    let waiting = Waiting { hand, deadline, watch: Watch::News, ladder: &mut ladder, watched };
+                    let waiting =
+                        Waiting { hand, deadline, watch: Watch::News, ladder: &mut ladder, watched, telling: None };
                     let (locked, found) = self.sleep(guard, waiting, &mut look);
                     guard = locked;
                     if let Some(found) = found {

@@ -1,12 +1,12 @@
 //! How the threads of a process share its engine while they wait: one sleeps on the doorbell, the others follow it, and
 //! whoever polls lets the others in. Called by the wait of `process`; must never hold the lock while sleeping.
 
-use super::{Guard, Process, Shared, Watch};
+use super::{Guard, Process, Shared, Waited, Watch};
 use crate::engine::Engine;
 use crate::switch::Hand;
 use crate::wait::Ladder;
 use pulc_base::clock::{self, Nanos};
-use pulc_hal::board::{Sleep, WATCHDOG, Woken};
+use pulc_hal::board::{Notice, Sleep, WATCHDOG, Woken, machine_time};
 use pulc_hal::os::cpu;
 use pulc_hal::os::knock::Knock;
 use pulc_hal::os::watched::Watched;
@@ -23,12 +23,29 @@ const NAP_WITH_POSTS: Duration = Duration::from_millis(1);
 const COURTESY_POLLS: u32 = 2000;
 
 /// How a thread waits.
-pub(super) struct Waiting<'a, 'h, 'f> {
+pub(super) struct Waiting<'a, 'h, 'f, 'w> {
     pub hand: &'a mut Hand<'h>,
     pub deadline: Option<Nanos>,
     pub watch: Watch,
     pub ladder: &'a mut Ladder,
     pub watched: Option<&'a mut Watched<'f>>,
+    pub telling: Option<&'a mut Telling<'w>>,
+}
+
+/// What a wait says of itself on the board, once a sleep has ended because nothing happened.
+pub(super) struct Telling<'a> {
+    pub why: &'a mut dyn FnMut(&mut Engine) -> Option<Notice>,
+    /// In the time of the machine; zero: it has not taken long.
+    pub since: Nanos,
+}
+
+impl Telling<'_> {
+    /// A sleep of this length was in vain.
+    fn slept(&mut self, nap: Nanos) {
+        if self.since == Nanos(0) {
+            self.since = Nanos(machine_time().since(nap).0.max(1));
+        }
+    }
 }
 
 /// How long nobody need look; `None`: as long as the watchdog lets. `blind`: descriptors cannot be slept beside.
@@ -39,20 +56,51 @@ pub(super) fn nap(engine: &Engine, deadline: Option<Nanos>, now: Nanos, blind: b
 }
 
 impl Process {
+    /// As [`Process::wait`], and when it takes long `why` says on the board what is waited for: who asks finds it there.
+    #[inline]
+    pub fn wait_telling<'p, R>(
+        &'p self,
+        guard: Guard<'p>,
+        hand: &mut Hand<'_>,
+        deadline: Option<Nanos>,
+        watch: Watch,
+        why: &mut dyn FnMut(&mut Engine) -> Option<Notice>,
+        ready: impl FnMut(&mut Engine, &mut Hand<'_>) -> Option<R>,
+    ) -> (Waited<R>, Guard<'p>) {
+        let mut telling = Telling { why, since: Nanos(0) };
+        let ended = self.wait_in(guard, hand, deadline, watch, Some(&mut telling), |_, _| {}, ready);
+        if telling.since != Nanos(0) {
+            self.board.slot(self.my_slot).tell_nothing();
+        }
+        ended
+    }
+
+    /// Waits until other nodes have acknowledged everything sent, at most for the linger time.
+    pub fn linger(&self) {
+        let guard = self.lock();
+        if guard.engine.all_acknowledged() {
+            return;
+        }
+        let deadline = clock::now() + Nanos::from_ms(guard.engine.limits().linger_ms);
+        let _ = self.wait(guard, &mut Hand::empty(), Some(deadline), Watch::Always, |engine, _| {
+            engine.all_acknowledged().then_some(())
+        });
+    }
+
     /// Sleeps until something may have happened, unless `ready` has a result after all. The lock is free meanwhile. Descriptors
     /// in `watched` end the sleep too.
     #[cold]
     pub(super) fn sleep<'p, R>(
         &'p self,
         mut guard: Guard<'p>,
-        waiting: Waiting<'_, '_, '_>,
+        waiting: Waiting<'_, '_, '_, '_>,
         ready: &mut impl FnMut(&mut Engine, &mut Hand<'_>) -> Option<R>,
     ) -> (Guard<'p>, Option<R>) {
-        let Waiting { hand, deadline, watch, ladder, watched } = waiting;
+        let Waiting { hand, deadline, watch, ladder, watched, mut telling } = waiting;
         if guard.sleeper {
             let guard = match watched {
                 Some(watched) => self.follow_beside(guard, deadline, watched),
-                None => self.follow(guard, deadline, watch),
+                None => self.follow(guard, deadline, watch, telling),
             };
             ladder.restart();
             return (guard, None);
@@ -80,6 +128,9 @@ impl Process {
         let now = if is_timed { clock::now() } else { Nanos(0) };
         let timeout = nap(&shared.engine, deadline, now, watched.is_some() && !in_poll);
         let nap = Nanos::from(timeout.map_or(WATCHDOG, |nap| nap.min(WATCHDOG)));
+        if let Some(telling) = &mut telling {
+            self.tell(&mut shared.engine, telling);
+        }
         shared.sleeper = true;
         shared.engine.sleepers.on_doorbell = if is_timed { now + nap } else { Nanos::MAX };
         drop(guard);
@@ -97,6 +148,9 @@ impl Process {
         // What rang may concern the others and be no frame: room for those who send.
         if guard.followers > 0 {
             self.tell_followers(&guard);
+        }
+        if let (Ok(Woken::Watchdog | Woken::Deadline), Some(telling)) = (&woken, telling) {
+            telling.slept(nap);
         }
         match woken {
             // Short sleeps one after another leave the watchdog no time: a keeper's end is looked for after each.
@@ -123,8 +177,25 @@ impl Process {
         self.bell.get().is_some()
     }
 
+    /// Says on the board what a wait that takes long is for.
+    fn tell(&self, engine: &mut Engine, telling: &mut Telling<'_>) {
+        if telling.since != Nanos(0) {
+            let Some(notice) = (telling.why)(engine) else { return };
+            self.board.slot(self.my_slot).tell(telling.since, &notice);
+        }
+    }
+
     /// Waits for the thread that sleeps on the doorbell.
-    fn follow<'p>(&'p self, mut guard: Guard<'p>, deadline: Option<Nanos>, watch: Watch) -> Guard<'p> {
+    fn follow<'p>(
+        &'p self,
+        mut guard: Guard<'p>,
+        deadline: Option<Nanos>,
+        watch: Watch,
+        mut telling: Option<&mut Telling<'_>>,
+    ) -> Guard<'p> {
+        if let Some(telling) = &mut telling {
+            self.tell(&mut guard.engine, telling);
+        }
         guard.followers += 1;
         let news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = *news;
@@ -132,8 +203,12 @@ impl Process {
         // Room comes without a frame, perhaps while the other thread polls.
         let nap = if watch == Watch::Always { NAP_WITH_POSTS } else { FOLLOWER_NAP };
         let left = deadline.map_or(nap, |deadline| deadline.since(clock::now()).as_duration().min(nap));
-        let _ = self.news_came.wait_timeout_while(news, left, |news| *news == seen);
+        let waited = self.news_came.wait_timeout_while(news, left, |news| *news == seen);
+        let is_in_vain = waited.is_ok_and(|(_, waited)| waited.timed_out());
         let mut guard = self.lock();
+        if let (true, Some(telling)) = (is_in_vain, telling) {
+            telling.slept(left.into());
+        }
         guard.followers -= 1;
         guard
     }

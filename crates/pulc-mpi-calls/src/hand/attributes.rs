@@ -150,7 +150,7 @@ pub unsafe fn comm_create_keyval<A: Abi>(
     state: *mut c_void,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Comm_create_keyval", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Comm_create_keyval", On::None, || unsafe {
         poke(keyval, create::<A, Comm>((copy, delete), state, call::comm_create_keyval)?)
     })
 }
@@ -180,7 +180,7 @@ pub unsafe fn type_create_keyval<A: Abi>(
     state: *mut c_void,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Type_create_keyval", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Type_create_keyval", On::None, || unsafe {
         poke(keyval, create::<A, Datatype>((copy, delete), state, call::type_create_keyval)?)
     })
 }
@@ -241,7 +241,7 @@ unsafe fn give(found: Option<usize>, value: *mut c_void, flag: *mut c_int) -> Re
 pub unsafe fn comm_get_attr<A: Abi>(comm: A::Comm, keyval: c_int, value: *mut c_void, flag: *mut c_int) -> c_int {
     let comm = comm.inward();
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Comm_get_attr", On::Comm(comm), || unsafe {
+    guard::run::<A>(&"MPI_Comm_get_attr", On::Comm(comm), || unsafe {
         let keyval = Keyval(A::constant_in(Set::Keyval, keyval));
         give(comm_value::<A>(comm, keyval, View::C)?, value, flag)
     })
@@ -259,7 +259,7 @@ pub unsafe fn comm_get_attr_fortran<A: Abi>(
 ) -> c_int {
     let comm = comm.inward();
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Comm_get_attr", On::Comm(comm), || unsafe {
+    guard::run::<A>(&"MPI_Comm_get_attr", On::Comm(comm), || unsafe {
         let keyval = Keyval(A::constant_in(Set::Keyval, keyval));
         give(comm_value::<A>(comm, keyval, View::Fortran)?, value, flag)
     })
@@ -280,7 +280,7 @@ pub unsafe fn attr_get<A: Abi>(comm: A::Comm, keyval: c_int, value: *mut c_void,
 /// None is needed: the value is kept, not followed.
 pub unsafe fn comm_set_attr<A: Abi>(comm: A::Comm, keyval: c_int, value: *mut c_void) -> c_int {
     let comm = comm.inward();
-    guard::run::<A>("MPI_Comm_set_attr", On::Comm(comm), || {
+    guard::run::<A>(&"MPI_Comm_set_attr", On::Comm(comm), || {
         call::comm_set_attr(comm, Keyval(A::constant_in(Set::Keyval, keyval)), value.expose_provenance())
     })
 }
@@ -305,7 +305,7 @@ pub unsafe fn type_get_attr<A: Abi>(
     flag: *mut c_int,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Type_get_attr", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Type_get_attr", On::None, || unsafe {
         give(call::type_get_attr(datatype.inward(), Keyval(A::constant_in(Set::Keyval, keyval)))?, value, flag)
     })
 }
@@ -315,7 +315,7 @@ pub unsafe fn type_get_attr<A: Abi>(
 /// # Safety
 /// None is needed: the value is kept, not followed.
 pub unsafe fn type_set_attr<A: Abi>(datatype: A::Datatype, keyval: c_int, value: *mut c_void) -> c_int {
-    guard::run::<A>("MPI_Type_set_attr", On::None, || {
+    guard::run::<A>(&"MPI_Type_set_attr", On::None, || {
         let keyval = Keyval(A::constant_in(Set::Keyval, keyval));
         call::type_set_attr(datatype.inward(), keyval, value.expose_provenance())
     })

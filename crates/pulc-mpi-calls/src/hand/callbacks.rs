@@ -44,7 +44,7 @@ impl<A: Abi> UserErrhandler for CommErrors<A> {
 /// The function has the type that the standard gives it.
 pub unsafe fn comm_create_errhandler<A: Abi>(function: *mut c_void, errhandler: *mut A::Errhandler) -> c_int {
     // SAFETY: the caller's promise; a function and a pointer have one size.
-    guard::run::<A>("MPI_Comm_create_errhandler", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Comm_create_errhandler", On::None, || unsafe {
         let function: Option<ErrorFunction<A>> = std::mem::transmute(function);
         let function = function.ok_or_else(|| null("the error handler"))?;
         let made = call::comm_create_errhandler(Arc::new(CommErrors::<A>(function)))?;
@@ -97,7 +97,7 @@ impl<A: Abi> UserOp for Reduction<A> {
 /// The function has the type that the standard gives it for this form.
 pub unsafe fn op_create<A: Abi>(function: *mut c_void, commute: c_int, op: *mut A::Op, large: bool) -> c_int {
     // SAFETY: the caller's promise; a function and a pointer have one size.
-    guard::run::<A>("MPI_Op_create", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Op_create", On::None, || unsafe {
         if function.is_null() {
             return Err(null("the reduction"));
         }
@@ -160,7 +160,7 @@ pub unsafe fn grequest_start<A: Abi>(
     request: *mut A::Request,
 ) -> c_int {
     // SAFETY: the caller's promise; a function and a pointer have one size.
-    guard::run::<A>("MPI_Grequest_start", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Grequest_start", On::None, || unsafe {
         let operation = Generalized::<A> {
             query: std::mem::transmute::<*mut c_void, Option<Query<A>>>(query),
             free: std::mem::transmute::<*mut c_void, Option<Free>>(free),

@@ -98,7 +98,7 @@ impl<A: Abi> Statuses<A> {
 #[inline]
 pub unsafe fn waitall<A: Abi>(count: c_int, requests: *mut A::Request, statuses: *mut A::Status) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Waitall", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Waitall", On::None, || unsafe {
         let mut statuses = Statuses::<A>::new(statuses);
         let outcome = with_requests::<A, _>(requests, count, |requests| {
             call::waitall(requests, &mut |at, status| statuses.write(at, status))
@@ -119,7 +119,7 @@ pub unsafe fn testall<A: Abi>(
     statuses: *mut A::Status,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Testall", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Testall", On::None, || unsafe {
         let mut statuses = Statuses::<A>::new(statuses);
         let outcome = with_requests::<A, _>(requests, count, |requests| {
             call::testall(requests, &mut |at, status| statuses.write(at, status))
@@ -141,7 +141,7 @@ pub unsafe fn waitany<A: Abi>(
     status: *mut A::Status,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Waitany", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Waitany", On::None, || unsafe {
         let (found, known) = with_requests::<A, _>(requests, count, call::waitany)?;
         A::status_out(&known, status, false);
         poke(index, found)
@@ -160,7 +160,7 @@ pub unsafe fn testany<A: Abi>(
     status: *mut A::Status,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Testany", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Testany", On::None, || unsafe {
         let found = with_requests::<A, _>(requests, count, call::testany)?;
         poke(flag, c_int::from(found.is_some()))?;
         if let Some((_, known)) = &found {
@@ -175,7 +175,7 @@ type Some<'a> = &'a mut dyn FnMut(usize, usize, &Status);
 /// # Safety
 /// The arrays have `count` elements; that of statuses may be ignored.
 unsafe fn some<A: Abi>(
-    function: &'static str,
+    function: &'static &'static str,
     complete: fn(&mut [Request], Some<'_>) -> Result<i32>,
     (count, requests): (c_int, *mut A::Request),
     outcount: *mut c_int,
@@ -209,7 +209,7 @@ pub unsafe fn waitsome<A: Abi>(
     statuses: *mut A::Status,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { some::<A>("MPI_Waitsome", call::waitsome, (incount, requests), outcount, (indices, statuses)) }
+    unsafe { some::<A>(&"MPI_Waitsome", call::waitsome, (incount, requests), outcount, (indices, statuses)) }
 }
 
 /// `MPI_Testsome`
@@ -224,7 +224,7 @@ pub unsafe fn testsome<A: Abi>(
     statuses: *mut A::Status,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { some::<A>("MPI_Testsome", call::testsome, (incount, requests), outcount, (indices, statuses)) }
+    unsafe { some::<A>(&"MPI_Testsome", call::testsome, (incount, requests), outcount, (indices, statuses)) }
 }
 
 /// `MPI_Startall`
@@ -233,7 +233,7 @@ pub unsafe fn testsome<A: Abi>(
 /// The array has `count` requests.
 pub unsafe fn startall<A: Abi>(count: c_int, requests: *mut A::Request) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Startall", On::None, || unsafe { with_requests::<A, _>(requests, count, call::startall) })
+    guard::run::<A>(&"MPI_Startall", On::None, || unsafe { with_requests::<A, _>(requests, count, call::startall) })
 }
 
 /// Lets `use_them` look at the program's array of requests, which stays as it is.
@@ -260,7 +260,7 @@ pub unsafe fn request_get_status_all<A: Abi>(
     statuses: *mut A::Status,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Request_get_status_all", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Request_get_status_all", On::None, || unsafe {
         let mut statuses = Statuses::<A>::new(statuses);
         let outcome = with_known::<A, _>(requests, count, |requests| {
             call::request_get_status_all(requests, &mut |at, status| statuses.write(at, status))
@@ -283,7 +283,7 @@ pub unsafe fn request_get_status_any<A: Abi>(
     status: *mut A::Status,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Request_get_status_any", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Request_get_status_any", On::None, || unsafe {
         let found = with_known::<A, _>(requests, count, call::request_get_status_any)?;
         poke(flag, c_int::from(found.is_some()))?;
         if let Some((_, known)) = &found {
@@ -305,7 +305,7 @@ pub unsafe fn request_get_status_some<A: Abi>(
     statuses: *mut A::Status,
 ) -> c_int {
     // SAFETY: the caller's promise: as many are told as there are requests, at most.
-    guard::run::<A>("MPI_Request_get_status_some", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Request_get_status_some", On::None, || unsafe {
         let (mut statuses, mut told) = (Statuses::<A>::new(statuses), 0);
         let outcome = with_known::<A, _>(requests, incount, |requests| {
             call::request_get_status_some(requests, &mut |place, index, status| {

@@ -55,7 +55,7 @@ pub unsafe fn pcontrol<A: Abi>(_level: c_int) -> c_int {
 /// The pointers are null or point to ints.
 pub unsafe fn get_version<A: Abi>(version: *mut c_int, subversion: *mut c_int) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Get_version", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Get_version", On::None, || unsafe {
         let (major, minor) = call::get_version();
         poke(version, major)?;
         poke(subversion, minor)
@@ -68,7 +68,7 @@ pub unsafe fn get_version<A: Abi>(version: *mut c_int, subversion: *mut c_int) -
 /// The pointers are null or point to ints.
 pub unsafe fn abi_get_version<A: Abi>(abi_major: *mut c_int, abi_minor: *mut c_int) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Abi_get_version", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Abi_get_version", On::None, || unsafe {
         poke(abi_major, A::ABI_VERSION.0)?;
         poke(abi_minor, A::ABI_VERSION.1)
     })
@@ -80,7 +80,7 @@ pub unsafe fn abi_get_version<A: Abi>(abi_major: *mut c_int, abi_minor: *mut c_i
 /// `address` is null or points to an `MPI_Aint`.
 pub unsafe fn get_address<A: Abi>(location: *const c_void, address: *mut i64) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Get_address", On::None, || unsafe { poke(address, location.addr() as i64) })
+    guard::run::<A>(&"MPI_Get_address", On::None, || unsafe { poke(address, location.addr() as i64) })
 }
 
 /// `MPI_Address`, its name before MPI-2.
@@ -98,7 +98,7 @@ pub unsafe fn address<A: Abi>(location: *mut c_void, address: *mut i64) -> c_int
 /// `version` has room for the longest one, `resultlen` is null or points to an int.
 pub unsafe fn get_library_version<A: Abi>(version: *mut std::ffi::c_char, resultlen: *mut c_int) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Get_library_version", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Get_library_version", On::None, || unsafe {
         text_out::<A>(version, resultlen, Limit::LibraryVersionString, &call::get_library_version())
     })
 }
@@ -109,7 +109,7 @@ pub unsafe fn get_library_version<A: Abi>(version: *mut std::ffi::c_char, result
 /// `flag` is null or points to an int.
 pub unsafe fn initialized<A: Abi>(flag: *mut c_int) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Initialized", On::None, || unsafe { poke(flag, c_int::from(call::initialized())) })
+    guard::run::<A>(&"MPI_Initialized", On::None, || unsafe { poke(flag, c_int::from(call::initialized())) })
 }
 
 /// `MPI_Finalized`
@@ -118,7 +118,7 @@ pub unsafe fn initialized<A: Abi>(flag: *mut c_int) -> c_int {
 /// `flag` is null or points to an int.
 pub unsafe fn finalized<A: Abi>(flag: *mut c_int) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Finalized", On::None, || unsafe { poke(flag, c_int::from(call::finalized())) })
+    guard::run::<A>(&"MPI_Finalized", On::None, || unsafe { poke(flag, c_int::from(call::finalized())) })
 }
 
 /// `MPI_Comm_get_parent`: nobody spawns processes yet.
@@ -127,7 +127,7 @@ pub unsafe fn finalized<A: Abi>(flag: *mut c_int) -> c_int {
 /// `parent` is null or points to a handle.
 pub unsafe fn comm_get_parent<A: Abi>(parent: *mut A::Comm) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Comm_get_parent", On::None, || unsafe { poke(parent, Handle::outward(Comm::NULL)) })
+    guard::run::<A>(&"MPI_Comm_get_parent", On::None, || unsafe { poke(parent, Handle::outward(Comm::NULL)) })
 }
 
 /// `MPI_Abi_get_info`: sizes of the integers of the interface.
@@ -136,7 +136,7 @@ pub unsafe fn comm_get_parent<A: Abi>(parent: *mut A::Comm) -> c_int {
 /// `info` is null or points to a handle.
 pub unsafe fn abi_get_info<A: Abi>(info: *mut A::Info) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Abi_get_info", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Abi_get_info", On::None, || unsafe {
         let made = call::info_create()?;
         for key in ["mpi_aint_size", "mpi_count_size", "mpi_offset_size"] {
             call::info_set(made, key, "8")?;
@@ -151,7 +151,7 @@ pub unsafe fn abi_get_info<A: Abi>(info: *mut A::Info) -> c_int {
 /// `info` is null or points to a handle.
 pub unsafe fn abi_get_fortran_info<A: Abi>(info: *mut A::Info) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Abi_get_fortran_info", On::None, || unsafe { poke(info, Handle::outward(Info::NULL)) })
+    guard::run::<A>(&"MPI_Abi_get_fortran_info", On::None, || unsafe { poke(info, Handle::outward(Info::NULL)) })
 }
 
 /// `MPI_Abi_get_fortran_booleans`: not set.
@@ -165,7 +165,7 @@ pub unsafe fn abi_get_fortran_booleans<A: Abi>(
     is_set: *mut c_int,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Abi_get_fortran_booleans", On::None, || unsafe { poke(is_set, 0) })
+    guard::run::<A>(&"MPI_Abi_get_fortran_booleans", On::None, || unsafe { poke(is_set, 0) })
 }
 
 macro_rules! no_devices {
@@ -189,5 +189,5 @@ no_devices! {
 /// `flag` is null or points to an int.
 pub unsafe fn mpix_gpu_query_support<A: Abi>(_kind: c_int, flag: *mut c_int) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPIX_GPU_query_support", On::None, || unsafe { poke(flag, 0) })
+    guard::run::<A>(&"MPIX_GPU_query_support", On::None, || unsafe { poke(flag, 0) })
 }

@@ -43,7 +43,7 @@ pub unsafe fn dist_graph_create_adjacent<A: Abi>(
 ) -> c_int {
     let comm = comm.inward();
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Dist_graph_create_adjacent", On::Comm(comm), || unsafe {
+    guard::run::<A>(&"MPI_Dist_graph_create_adjacent", On::Comm(comm), || unsafe {
         let (incoming, outgoing) = (lengths::of(indegree.into())?, lengths::of(outdegree.into())?);
         let made = call::dist_graph_create_adjacent(
             comm,
@@ -76,7 +76,7 @@ pub unsafe fn dist_graph_create<A: Abi>(
 ) -> c_int {
     let comm = comm.inward();
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Dist_graph_create", On::Comm(comm), || unsafe {
+    guard::run::<A>(&"MPI_Dist_graph_create", On::Comm(comm), || unsafe {
         let count = lengths::of(n.into())?;
         let degrees = slice_in(degrees, count)?;
         let edges = lengths::of(degrees.iter().map(|&degree| i64::from(degree)).sum())?;
@@ -108,7 +108,7 @@ pub unsafe fn dist_graph_neighbors<A: Abi>(
 ) -> c_int {
     let comm = comm.inward();
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Dist_graph_neighbors", On::Comm(comm), || unsafe {
+    guard::run::<A>(&"MPI_Dist_graph_neighbors", On::Comm(comm), || unsafe {
         let graph = call::dist_graph_neighbors(comm, max_incoming, max_outgoing)?;
         for (ranks, weights, room, ranks_out, weights_out) in [
             (&graph.sources, &graph.source_weights, max_incoming, sources, source_weights),

@@ -27,7 +27,7 @@ pub unsafe fn info_get<A: Abi>(
     flag: *mut c_int,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Info_get", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Info_get", On::None, || unsafe {
         let found = value_of::<A>(info, key)?;
         poke(flag, c_int::from(found.is_some()))?;
         match found {
@@ -48,7 +48,7 @@ pub unsafe fn info_get_valuelen<A: Abi>(
     flag: *mut c_int,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Info_get_valuelen", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Info_get_valuelen", On::None, || unsafe {
         let found = value_of::<A>(info, key)?;
         poke(flag, c_int::from(found.is_some()))?;
         found.map_or(Ok(()), |found| poke(valuelen, found.len() as c_int))
@@ -67,7 +67,7 @@ pub unsafe fn info_get_string<A: Abi>(
     flag: *mut c_int,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Info_get_string", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Info_get_string", On::None, || unsafe {
         let found = value_of::<A>(info, key)?;
         poke(flag, c_int::from(found.is_some()))?;
         let Some(found) = found else { return Ok(()) };

@@ -22,7 +22,7 @@ fn layout(bytes: usize) -> Result<Layout> {
 /// `place` points to a pointer.
 pub unsafe fn alloc_mem<A: Abi>(size: i64, _info: A::Info, place: *mut c_void) -> c_int {
     // SAFETY: the caller's promise; the layout is not empty.
-    guard::run::<A>("MPI_Alloc_mem", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Alloc_mem", On::None, || unsafe {
         let bytes = usize::try_from(size).map_err(|_| Error::new(Class::ARG, format!("a size of {size} bytes")))?;
         let start = std::alloc::alloc(layout(bytes)?);
         if start.is_null() {
@@ -39,7 +39,7 @@ pub unsafe fn alloc_mem<A: Abi>(size: i64, _info: A::Info, place: *mut c_void) -
 /// `base` comes from [`alloc_mem`] and was not freed.
 pub unsafe fn free_mem<A: Abi>(base: *mut c_void) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Free_mem", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Free_mem", On::None, || unsafe {
         if !base.is_null() {
             let start = base.cast::<u8>().sub(ALIGN);
             let bytes = start.cast::<usize>().read();
@@ -58,7 +58,7 @@ macro_rules! detach {
             $(let $object = $object.inward();)?
             let on = detach!(on $($object $kind)?);
             // SAFETY: the caller's promise.
-            guard::run::<A>($text, on, || unsafe {
+            guard::run::<A>(&$text, on, || unsafe {
                 let (start, bytes) = $call($($object)?)?;
                 poke(place.cast::<*mut u8>(), start.as_ptr())?;
                 size.put(bytes)

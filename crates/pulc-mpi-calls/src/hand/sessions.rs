@@ -25,7 +25,7 @@ pub unsafe fn session_get_nth_pset<A: Abi>(
 ) -> c_int {
     let session = session.inward();
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Session_get_nth_pset", On::Session(session), || unsafe {
+    guard::run::<A>(&"MPI_Session_get_nth_pset", On::Session(session), || unsafe {
         let name = call::session_get_nth_pset(session, info.inward(), n)?;
         let room = lengths::of(peek(pset_len.cast_const())?.into())?;
         if room > 0 {
@@ -59,7 +59,7 @@ impl<A: Abi> UserErrhandler for SessionErrors<A> {
 /// The function has the type that the standard gives it.
 pub unsafe fn session_create_errhandler<A: Abi>(function: *mut c_void, errhandler: *mut A::Errhandler) -> c_int {
     // SAFETY: the caller's promise; a function and a pointer have one size.
-    guard::run::<A>("MPI_Session_create_errhandler", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Session_create_errhandler", On::None, || unsafe {
         let function: Option<ErrorFunction<A>> = std::mem::transmute(function);
         let function = function.ok_or_else(|| Error::new(Class::ARG, "the error handler is a null pointer"))?;
         let made = call::session_create_errhandler(Arc::new(SessionErrors::<A>(function)))?;

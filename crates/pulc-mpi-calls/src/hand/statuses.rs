@@ -14,7 +14,7 @@ macro_rules! fields {
         #[doc = concat!("`", $read, "`\n\n# Safety\n`status` points to a status, `value` is null or points to an int.")]
         pub unsafe fn $get<A: Abi>(status: *const A::Status, value: *mut c_int) -> c_int {
             // SAFETY: the caller's promise.
-            guard::run::<A>($read, On::None, || unsafe {
+            guard::run::<A>(&$read, On::None, || unsafe {
                 poke(value, A::constant_out(Set::$map, status_in::<A>(status)?.$field))
             })
         }
@@ -22,7 +22,7 @@ macro_rules! fields {
         #[doc = concat!("`", $written, "`\n\n# Safety\n`status` points to a status.")]
         pub unsafe fn $set<A: Abi>(status: *mut A::Status, value: c_int) -> c_int {
             // SAFETY: the caller's promise.
-            guard::run::<A>($written, On::None, || unsafe {
+            guard::run::<A>(&$written, On::None, || unsafe {
                 change::<A>(status, |neutral| neutral.$field = A::constant_in(Set::$map, value))
             })
         }
@@ -53,7 +53,7 @@ unsafe fn change<A: Abi>(status: *mut A::Status, what: impl FnOnce(&mut Status))
 /// `status` points to a status, `flag` is null or points to an int.
 pub unsafe fn test_cancelled<A: Abi>(status: *const A::Status, flag: *mut c_int) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Test_cancelled", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Test_cancelled", On::None, || unsafe {
         poke(flag, c_int::from(status_in::<A>(status)?.cancelled))
     })
 }
@@ -64,7 +64,7 @@ pub unsafe fn test_cancelled<A: Abi>(status: *const A::Status, flag: *mut c_int)
 /// `status` points to a status.
 pub unsafe fn status_set_cancelled<A: Abi>(status: *mut A::Status, flag: c_int) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Status_set_cancelled", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Status_set_cancelled", On::None, || unsafe {
         change::<A>(status, |neutral| neutral.cancelled = flag != 0)
     })
 }
@@ -73,7 +73,7 @@ macro_rules! copies {
     ($($name:ident, $text:literal, $from:ty, $to:ty;)*) => {$(
         #[doc = concat!("`", $text, "`\n\n# Safety\nBoth point to a status of the size that the function's name says.")]
         pub unsafe fn $name<A: Abi>(from: *const $from, to: *mut $to) -> c_int {
-            guard::run::<A>($text, On::None, || {
+            guard::run::<A>(&$text, On::None, || {
                 if from.is_null() || to.is_null() || A::ignores(from.cast()) || A::ignores(to.cast_const().cast()) {
                     return Err(Error::new(Class::ARG, "MPI_STATUS_IGNORE can't be converted; give a status"));
                 }

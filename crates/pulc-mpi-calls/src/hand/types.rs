@@ -23,7 +23,7 @@ pub unsafe fn type_get_envelope<A: Abi>(
     combiner: *mut c_int,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Type_get_envelope", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Type_get_envelope", On::None, || unsafe {
         let envelope = call::type_get_envelope(datatype.inward(), false)?;
         poke(integers, envelope.integers as c_int)?;
         poke(addresses, envelope.addresses as c_int)?;
@@ -45,7 +45,7 @@ pub unsafe fn type_get_envelope_c<A: Abi>(
     combiner: *mut c_int,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Type_get_envelope_c", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Type_get_envelope_c", On::None, || unsafe {
         let envelope = call::type_get_envelope(datatype.inward(), true)?;
         poke(integers, envelope.integers)?;
         poke(addresses, envelope.addresses)?;
@@ -119,7 +119,7 @@ pub unsafe fn type_get_contents<A: Abi>(
     types: *mut A::Datatype,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Type_get_contents", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Type_get_contents", On::None, || unsafe {
         let room = Room::<A> {
             integers: (integers, max_integers.into()),
             addresses: (addresses, max_addresses.into()),
@@ -147,7 +147,7 @@ pub unsafe fn type_get_contents_c<A: Abi>(
     types: *mut A::Datatype,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Type_get_contents_c", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Type_get_contents_c", On::None, || unsafe {
         let room = Room::<A> {
             integers: (integers, max_integers),
             addresses: (addresses, max_addresses),
@@ -163,7 +163,7 @@ macro_rules! bounds {
         #[doc = concat!("`", $text, "`\n\n# Safety\nThe pointer is null or points to an address.")]
         pub unsafe fn $name<A: Abi>(datatype: A::Datatype, value: *mut i64) -> c_int {
             // SAFETY: the caller's promise.
-            guard::run::<A>($text, On::None, || unsafe {
+            guard::run::<A>(&$text, On::None, || unsafe {
                 let pick: fn((i64, i64)) -> i64 = $pick;
                 poke(value, pick(call::type_get_extent(datatype.inward())?))
             })
@@ -189,7 +189,7 @@ pub unsafe fn type_hvector<A: Abi>(
     new: *mut A::Datatype,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Type_hvector", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Type_hvector", On::None, || unsafe {
         let made = call::type_create_hvector(count.into(), blocklength.into(), stride, old.inward(), false)?;
         poke(new, Handle::outward(made))
     })
@@ -207,7 +207,7 @@ pub unsafe fn type_hindexed<A: Abi>(
     new: *mut A::Datatype,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Type_hindexed", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Type_hindexed", On::None, || unsafe {
         let count = lengths::of(count.into())?;
         let lengths = Ints::Small(slice_in(lengths.cast_const(), count)?);
         let displacements = Ints::Large(slice_in(displacements.cast_const(), count)?);
@@ -227,7 +227,7 @@ pub unsafe fn type_struct<A: Abi>(
     new: *mut A::Datatype,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    guard::run::<A>("MPI_Type_struct", On::None, || unsafe {
+    guard::run::<A>(&"MPI_Type_struct", On::None, || unsafe {
         let count = lengths::of(count.into())?;
         let lengths = Ints::Small(slice_in(lengths.cast_const(), count)?);
         let displacements = Ints::Large(slice_in(displacements.cast_const(), count)?);

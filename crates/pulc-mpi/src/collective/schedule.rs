@@ -12,6 +12,7 @@ use crate::op;
 use crate::p2p::{self, Mode};
 use crate::request::{Known, abandon, keep_going};
 use crate::status::Status;
+use crate::watch::For;
 use crate::world;
 use pulc_handler::matching::Pattern;
 use pulc_handler::{Engine, Guard, Process};
@@ -239,7 +240,9 @@ pub(crate) fn run_tagged(comm: &Arc<Communicator>, program: Program, tag: Option
     };
     while !run.advance(process) {
         let waiting = &run.waiting;
-        keep_going(process, |table| !waiting.iter().any(|request| table.requests.is_active(*request)));
+        keep_going(process, For::Places(waiting), |table| {
+            !waiting.iter().any(|request| table.requests.is_active(*request))
+        });
     }
     match run.error {
         None => Ok(()),
@@ -282,6 +285,11 @@ pub(crate) fn start(comm: &Arc<Communicator>, program: Program) -> Result<Reques
 }
 
 impl Schedule {
+    /// Requests of the round that it is in, as far as can be said at the moment.
+    pub fn waits_for(&self) -> Vec<u32> {
+        self.run.try_lock().map(|run| run.waiting.clone()).unwrap_or_default()
+    }
+
     /// Goes on; whether it is complete.
     fn advance(&self, process: &'static Process) -> bool {
         let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);

@@ -5,6 +5,7 @@ use crate::error::Result;
 use crate::handle::{self, Comm, Kind, Message};
 use crate::matcher::{Matcher, Probed, matcher};
 use crate::status::Status;
+use crate::watch::For;
 use crate::{request, world};
 use pulc_handler::Hand;
 
@@ -58,7 +59,7 @@ fn wait_for<R>(source: i32, tag: i32, comm: Comm, look: Look<R>) -> Result<Optio
     let found = matcher(&mut guard.engine).comm(comm)?;
     let context = found.context;
     let Some(pattern) = found.pattern(source, tag)? else { return Ok(None) };
-    let (result, _guard) = request::wait_until(process, guard, |table| {
+    let (result, _guard) = request::wait_until(process, guard, For::Message(comm, pattern), |table| {
         if let Some(result) = look(table, context, pattern, comm) {
             return Some(Ok(result));
         }

@@ -7,7 +7,7 @@ use crate::handle::{Comm, Datatype, Message, Request};
 use crate::matcher::{Recv, Requests, Work, matcher, matcher_and_outbox, settle};
 use crate::memory::Addr;
 use crate::status::Status;
-use crate::{request, world};
+use crate::{request, trace, world};
 use pulc_base::Rank;
 use pulc_handler::matching::Pattern;
 use pulc_handler::{Engine, Hand, Want};
@@ -29,11 +29,14 @@ pub fn recv(buf: Addr, count: i64, datatype: Datatype, source: i32, tag: i32, co
         process.poll_shortly(&mut guard, &mut hand);
         if let Some((src, tag, len)) = hand.landed {
             let source = if is_whole { src.0 as i32 } else { matcher(&mut guard.engine).comm(comm)?.source_of(src) };
+            trace::message(source, tag as u32 as i32, len as u64);
             return Ok(Status { source, tag: tag as u32 as i32, error: 0, bytes: len as u64, cancelled: false });
         }
     }
     let request = post(&mut guard.engine, data, pattern, comm)?;
-    request::wait_blocking(process, guard, request)
+    let status = request::wait_blocking(process, guard, request)?;
+    trace::message(status.source, status.tag, status.bytes);
+    Ok(status)
 }
 
 #[inline]

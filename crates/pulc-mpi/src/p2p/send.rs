@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::handle::{Comm, Datatype, Request};
 use crate::matcher::{Bytes, Out, matcher, of_send_fault, push_pending};
 use crate::memory::Addr;
-use crate::{request, world};
+use crate::{request, trace, world};
 use pulc_base::{Proto, Rank};
 use pulc_handler::{Engine, Guard, Process};
 
@@ -30,7 +30,9 @@ pub fn send(buf: Addr, count: i64, datatype: Datatype, dest: i32, tag: i32, comm
     let data = Data::new(buf, count, datatype)?;
     let mut guard = process.lock();
     let engine = &mut guard.engine;
-    let Some(Address { dst, envelope, may_pass }) = address(engine, dest, tag, comm)? else { return Ok(()) };
+    let Some(Address { dst, envelope, may_pass }) = address(engine, dest, tag, comm, data.len())? else {
+        return Ok(());
+    };
     if may_pass && try_at_once(process, engine, dst, envelope, &data)? {
         return Ok(());
     }
@@ -47,7 +49,9 @@ pub fn ssend(buf: Addr, count: i64, datatype: Datatype, dest: i32, tag: i32, com
     let process = world::process()?;
     let data = Data::new(buf, count, datatype)?;
     let mut guard = process.lock();
-    let Some(Address { dst, envelope, .. }) = address(&mut guard.engine, dest, tag, comm)? else { return Ok(()) };
+    let Some(Address { dst, envelope, .. }) = address(&mut guard.engine, dest, tag, comm, data.len())? else {
+        return Ok(());
+    };
     finish(process, guard, dst, envelope, data, Mode::Synchronous, comm)
 }
 
@@ -95,7 +99,9 @@ pub(crate) fn begin_locked(
 ) -> Result<Request> {
     let data = Data::new(buf, count, datatype)?;
     let engine = &mut guard.engine;
-    let Some(Address { dst, envelope, may_pass }) = address(engine, dest, tag, comm)? else { return Ok(Request::SENT) };
+    let Some(Address { dst, envelope, may_pass }) = address(engine, dest, tag, comm, data.len())? else {
+        return Ok(Request::SENT);
+    };
     if may_pass && mode == Mode::Standard && try_at_once(process, engine, dst, envelope, &data)? {
         return Ok(Request::SENT);
     }
@@ -105,8 +111,8 @@ pub(crate) fn begin_locked(
 /// Whether a send with these arguments could begin.
 pub(crate) fn check_send(buf: Addr, count: i64, datatype: Datatype, dest: i32, tag: i32, comm: Comm) -> Result<()> {
     let process = world::process()?;
-    Data::new(buf, count, datatype)?;
-    address(&mut process.lock().engine, dest, tag, comm).map(|_| ())
+    let data = Data::new(buf, count, datatype)?;
+    address(&mut process.lock().engine, dest, tag, comm, data.len()).map(|_| ())
 }
 
 /// Begins a send whose address is known: a message of a collective.
@@ -134,7 +140,7 @@ struct Address {
 
 /// Where a message goes and what it says in front; `None`: nowhere.
 #[inline(always)]
-fn address(engine: &mut Engine, dest: i32, tag: i32, comm: Comm) -> Result<Option<Address>> {
+fn address(engine: &mut Engine, dest: i32, tag: i32, comm: Comm, bytes: usize) -> Result<Option<Address>> {
     let table = matcher(engine);
     let may_pass = table.may_pass();
     let comm = table.comm(comm)?;
@@ -142,6 +148,7 @@ fn address(engine: &mut Engine, dest: i32, tag: i32, comm: Comm) -> Result<Optio
         return Err(bad_tag(tag));
     }
     let envelope = Envelope { context: comm.context, tag };
+    trace::message(dest, tag, bytes as u64);
     Ok(comm.destination(dest)?.map(|dst| Address { dst, envelope, may_pass }))
 }
 

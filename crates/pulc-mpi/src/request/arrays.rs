@@ -7,6 +7,7 @@ use crate::error::{Class, Error, Result};
 use crate::handle::Request;
 use crate::matcher::{Matcher, matcher};
 use crate::status::Status;
+use crate::watch::For;
 use crate::world;
 use pulc_handler::{Guard, Hand, Process};
 
@@ -19,8 +20,9 @@ pub fn waitall(requests: &mut [Request], each: Each<'_>) -> Result<()> {
     let mut guard = process.lock();
     check(matcher(&mut guard.engine), requests)?;
     let mut at = 0;
-    let ((), guard) = wait_until(process, guard, |table| {
-        while let Some(request) = requests.get(at) {
+    let waited: &[Request] = requests;
+    let ((), guard) = wait_until(process, guard, For::All(waited), |table| {
+        while let Some(request) = waited.get(at) {
             if is_active(table, *request) {
                 return None;
             }
@@ -53,7 +55,7 @@ pub fn waitany(requests: &mut [Request]) -> Result<(i32, Status)> {
     let process = world::process()?;
     let mut guard = process.lock();
     check(matcher(&mut guard.engine), requests)?;
-    let (found, guard) = wait_until(process, guard, |table| first_done(table, requests));
+    let (found, guard) = wait_until(process, guard, For::Any(requests), |table| first_done(table, requests));
     take_one(guard, requests, found)
 }
 
@@ -79,7 +81,7 @@ pub fn waitsome(requests: &mut [Request], each: &mut dyn FnMut(usize, usize, &St
     let process = world::process()?;
     let mut guard = process.lock();
     check(matcher(&mut guard.engine), requests)?;
-    let (found, guard) = wait_until(process, guard, |table| first_done(table, requests));
+    let (found, guard) = wait_until(process, guard, For::Any(requests), |table| first_done(table, requests));
     match found {
         None => Ok(UNDEFINED),
         Some(_) => take_some(guard, requests, each),

@@ -21,7 +21,8 @@ use crate::handle::Request;
 use crate::matcher::{Matcher, Phase, matcher};
 use crate::stats;
 use crate::status::Status;
-use pulc_handler::{Guard, Hand, Process, Waited, Watch};
+use crate::watch::{self, For};
+use pulc_handler::{Engine, Guard, Hand, Process, Waited, Watch};
 use std::sync::Arc;
 
 /// What is left of a request that is complete.
@@ -104,29 +105,32 @@ fn bad_request(request: Request) -> Error {
     Error::new(Class::REQUEST, format!("{:#010x} is no request: was it freed?", request.0))
 }
 
-/// Waits until `ready` has a result. Schedules of nonblocking collectives go on meanwhile.
+/// Waits until `ready` has a result; `what` that is, for whoever asks meanwhile. Schedules of nonblocking collectives go on meanwhile.
 #[inline]
 pub(crate) fn wait_until<R>(
     process: &'static Process,
     mut guard: Guard<'static>,
+    what: For<'_>,
     mut ready: impl FnMut(&mut Matcher) -> Option<R>,
 ) -> (R, Guard<'static>) {
-    let began = stats::start();
+    let (began, call) = (stats::start(), watch::call());
+    let mut why = |engine: &mut Engine| watch::notice(engine, call, what);
     loop {
         if collective::any_active() {
             drop(guard);
             collective::drive(process);
             guard = process.lock();
         }
-        let (waited, locked) = process.wait(guard, &mut Hand::empty(), None, Watch::News, |engine, _| {
-            let table = matcher(engine);
-            match ready(table) {
-                Some(result) => Some(Some(result)),
-                // Without a schedule under way nobody would take the news, and this wait would neither yield nor sleep.
-                None if table.requests.schedule_news && collective::any_active() => Some(None),
-                None => None,
-            }
-        });
+        let (waited, locked) =
+            process.wait_telling(guard, &mut Hand::empty(), None, Watch::News, &mut why, |engine, _| {
+                let table = matcher(engine);
+                match ready(table) {
+                    Some(result) => Some(Some(result)),
+                    // Without a schedule under way nobody would take the news, and this wait would neither yield nor sleep.
+                    None if table.requests.schedule_news && collective::any_active() => Some(None),
+                    None => None,
+                }
+            });
         guard = locked;
         if let Waited::Ready(Some(result)) = waited {
             stats::end(began);
@@ -149,7 +153,9 @@ pub(crate) fn wait_blocking(process: &'static Process, mut guard: Guard<'static>
         Known::Nothing | Known::Sent => return Ok(Status::EMPTY),
         Known::Done(index) => index,
         Known::Active(index) => {
-            let ((), locked) = wait_until(process, guard, |table| (!table.requests.is_active(index)).then_some(()));
+            let ((), locked) = wait_until(process, guard, For::Places(&[index]), |table| {
+                (!table.requests.is_active(index)).then_some(())
+            });
             guard = locked;
             index
         }
@@ -174,14 +180,14 @@ pub(crate) fn abandon(process: &'static Process, request: Request) {
 /// Waits until every send has left, for the end of MPI.
 pub(crate) fn wait_for_sends(process: &'static Process) -> Result<()> {
     let guard = process.lock();
-    let ((), _guard) = wait_until(process, guard, |table| table.pending.is_empty().then_some(()));
+    let ((), _guard) = wait_until(process, guard, For::Sends, |table| table.pending.is_empty().then_some(()));
     Ok(())
 }
 
 /// Waits until something is so.
-pub(crate) fn keep_going(process: &'static Process, mut so: impl FnMut(&mut Matcher) -> bool) {
+pub(crate) fn keep_going(process: &'static Process, what: For<'_>, mut so: impl FnMut(&mut Matcher) -> bool) {
     let guard = process.lock();
-    let ((), _guard) = wait_until(process, guard, |table| so(table).then_some(()));
+    let ((), _guard) = wait_until(process, guard, what, |table| so(table).then_some(()));
 }
 
 /// A request that is complete.

@@ -5,7 +5,7 @@ use super::keepers::{self, End};
 use super::message::{JobBody, JobOrder, PreparedNode};
 use super::{CANCELLED_MAX, Event, Room, connection, own_user};
 use crate::error::shortage;
-use crate::keeper::message::{Back, Order, Prepare, Report, Stay};
+use crate::keeper::message::{Back, ORDERS, Order, Prepare, Report, Stay};
 use pulc_base::boot::{Boot, Gone, JobSecret};
 use pulc_base::{JobId, NodeId, Rank, log};
 use pulc_control::client::ENV_INSTANCE;
@@ -41,6 +41,8 @@ pub struct LocalJob {
     pub(super) origin_back_by: Option<Instant>,
     /// Nobody is left to dismiss its keeper but this daemon.
     pub(super) orphan: bool,
+    /// Which orders its keeper knows; of one that has found this daemon, once it has said so.
+    pub(super) orders: u32,
 }
 
 impl LocalJob {
@@ -115,6 +117,7 @@ impl Room {
             told: Back::default(),
             origin_back_by: None,
             orphan: false,
+            orders: ORDERS,
         };
         part.prepared_by = Some(self.patience.prepared_by(part.depth()));
         let origin = part.origin();
@@ -313,6 +316,11 @@ impl Room {
             Report::Wrote { node, upto } => return self.wrote(job, node, upto),
             Report::Frozen { still } => JobBody::Frozen { still },
             Report::Used(used) => JobBody::Used(used),
+            Report::Looked { number, waits } => return self.looked(job, number, waits),
+            Report::Knows { orders } => {
+                part.orders = orders;
+                return;
+            }
             Report::Back(_) => return,
         };
         self.send(origin, job, body);

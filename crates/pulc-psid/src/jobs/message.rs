@@ -5,7 +5,7 @@
 use pulc_base::boot::{Boot, Gone, JobSecret};
 use pulc_base::{JobId, NodeId, Rank};
 use pulc_control::queue::{Files, JobNumber, Used};
-use pulc_control::{JobInfo, LaunchSpec, StopKind, Stream};
+use pulc_control::{JobInfo, LaunchSpec, StopKind, Stream, WaitInfo};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -98,6 +98,14 @@ pub enum JobBody {
     Dismiss,
     /// The origin was restarted and knows its queued job again: say everything again.
     Again,
+    /// What do the ranks of this job at the asked node wait for? The number is the asker's.
+    AskWhy {
+        number: u64,
+    },
+    Why {
+        number: u64,
+        waits: Vec<WaitInfo>,
+    },
 }
 
 /// One job's launch order, identical for all nodes.

@@ -16,6 +16,7 @@ mod query;
 mod queued;
 #[cfg(test)]
 mod tests;
+mod why;
 
 use crate::keeper::message::{Back, Order};
 use crate::mesh::DownWhy;
@@ -151,6 +152,7 @@ struct Room {
     local: HashMap<JobId, LocalJob>,
     cancelled: VecDeque<JobId>,
     queries: HashMap<JobId, Query>,
+    looks: why::Looks,
     outboxes: HashMap<NodeId, mpsc::UnboundedSender<PeerMsg>>,
     /// Messages to this node itself.
     inbox: VecDeque<JobMsg>,
@@ -173,6 +175,7 @@ impl Room {
             local: HashMap::new(),
             cancelled: VecDeque::new(),
             queries: HashMap::new(),
+            looks: why::Looks::default(),
             outboxes: HashMap::new(),
             inbox: VecDeque::new(),
             shutdown: None,
@@ -258,16 +261,12 @@ impl Room {
                 self.order_keeper(from, job, body);
             }
             JobBody::Again => self.asked_again(from, job),
-            JobBody::AskJobs => {
-                let jobs = self.own_jobs();
-                self.send(from, job, JobBody::Jobs { jobs });
-            }
-            JobBody::Kill { kind } => {
-                let found = self.kill(job, kind, from);
-                self.send(from, job, JobBody::Killed { found });
-            }
-            JobBody::Jobs { jobs } => self.answer_jobs(from, job, jobs),
-            JobBody::Killed { found } => self.answer_killed(from, job, found),
+            JobBody::AskJobs
+            | JobBody::Kill { .. }
+            | JobBody::AskWhy { .. }
+            | JobBody::Jobs { .. }
+            | JobBody::Killed { .. }
+            | JobBody::Why { .. } => self.question(from, job, body),
             report => self.origin_report(from, job, report),
         }
     }
@@ -341,6 +340,7 @@ impl Room {
                 self.job_request(id, request);
             }
             Request::Ps => self.ask_jobs(id),
+            Request::Why { job } => self.ask_why(id, job),
             Request::Kill { job, kind } => self.ask_kill(id, job, kind),
             Request::Nodes => self.reply(id, Reply::Nodes(self.config.mesh.nodes())),
             Request::Queue(request) => self.ask_queue(id, *request),

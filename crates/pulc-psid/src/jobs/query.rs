@@ -1,11 +1,12 @@
-//! Questions of one client to all nodes: which jobs are there (`pulc ps`), and stop that one (`pulc kill`). Answered when
+//! Questions of one client to all nodes: which jobs are there (`pulc ps`), stop that one (`pulc kill`), what do its ranks wait
+//! for (`pulc why`). Answered when
 //! every node has answered, is down, or has had time enough.
 
 use super::Room;
 use super::connection::ClientId;
 use super::message::JobBody;
 use pulc_base::{JobId, NodeId};
-use pulc_control::{JobInfo, NodeState, Reply, StopKind};
+use pulc_control::{JobInfo, NodeState, Reply, StopKind, WaitInfo};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -21,6 +22,7 @@ pub struct Query {
 
 enum Answer {
     Jobs(Vec<JobInfo>),
+    Why(Vec<WaitInfo>),
     Killed { job: JobId, found: bool },
 }
 
@@ -63,7 +65,26 @@ impl Room {
         self.finish_query(job);
     }
 
-    pub(super) fn answer_jobs(&mut self, from: NodeId, number: JobId, more: Vec<JobInfo>) {
+    /// A question of another node's, or its answer to one of ours.
+    pub(super) fn question(&mut self, from: NodeId, job: JobId, body: JobBody) {
+        match body {
+            JobBody::AskJobs => {
+                let jobs = self.own_jobs();
+                self.send(from, job, JobBody::Jobs { jobs });
+            }
+            JobBody::Kill { kind } => {
+                let found = self.kill(job, kind, from);
+                self.send(from, job, JobBody::Killed { found });
+            }
+            JobBody::AskWhy { number } => self.look(from, job, number),
+            JobBody::Jobs { jobs } => self.answer_jobs(from, job, jobs),
+            JobBody::Killed { found } => self.answer_killed(from, job, found),
+            JobBody::Why { number, waits } => self.answer_why(from, number, waits),
+            _ => {}
+        }
+    }
+
+    fn answer_jobs(&mut self, from: NodeId, number: JobId, more: Vec<JobInfo>) {
         if let Some(query) = self.queries.get_mut(&number)
             && let Answer::Jobs(jobs) = &mut query.answer
             && query.waiting.remove(&from)
@@ -73,7 +94,7 @@ impl Room {
         }
     }
 
-    pub(super) fn answer_killed(&mut self, from: NodeId, number: JobId, here: bool) {
+    fn answer_killed(&mut self, from: NodeId, number: JobId, here: bool) {
         if let Some(query) = self.queries.get_mut(&number)
             && let Answer::Killed { found, .. } = &mut query.answer
             && query.waiting.remove(&from)
@@ -83,6 +104,27 @@ impl Room {
                 query.waiting.clear();
             }
             self.finish_query(number);
+        }
+    }
+
+    /// All nodes are asked, this one as well: which of them have a part in the job is known to its origin only.
+    pub(super) fn ask_why(&mut self, client: ClientId, job: JobId) {
+        let mut waiting = self.others();
+        waiting.insert(self.me);
+        for node in &waiting {
+            self.send(*node, job, JobBody::AskWhy { number: client });
+        }
+        let answer = Answer::Why(Vec::new());
+        self.queries.insert(JobId(client), Query { client, waiting, deadline: Instant::now() + PATIENCE, answer });
+    }
+
+    fn answer_why(&mut self, from: NodeId, number: u64, more: Vec<WaitInfo>) {
+        if let Some(query) = self.queries.get_mut(&JobId(number))
+            && let Answer::Why(waits) = &mut query.answer
+            && query.waiting.remove(&from)
+        {
+            waits.extend(more);
+            self.finish_query(JobId(number));
         }
     }
 
@@ -112,6 +154,10 @@ impl Room {
             Answer::Jobs(mut jobs) => {
                 jobs.sort_by_key(|job| std::cmp::Reverse(job.age_ms));
                 Reply::Jobs(jobs)
+            }
+            Answer::Why(mut waits) => {
+                waits.sort_by_key(|wait| wait.rank);
+                Reply::Why(waits)
             }
             Answer::Killed { found: true, .. } => Reply::Done,
             Answer::Killed { job, .. } => {

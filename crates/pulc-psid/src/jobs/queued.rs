@@ -256,6 +256,7 @@ impl Room {
             told: back,
             origin_back_by: None,
             orphan: false,
+            orders: 0,
             order,
         };
         let origin = part.origin();

@@ -5,6 +5,7 @@
 //! A process that is not this job's (wrong user, wrong cookie, nonsense) is refused, told why, and counted.
 
 mod strangers;
+mod waits;
 
 use super::pair_keys::PairKeys;
 use pulc_base::boot::{self, Gone, MESSAGE_MAX, PASS_BYTES_MAX, PASS_FDS_MAX, ToKeeper, ToRank};

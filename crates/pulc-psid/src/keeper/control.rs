@@ -2,7 +2,7 @@
 //! waits here, bounded because output only flows against credit. The keeper of a queued job opens a new line when psid has
 //! died, and says again there what it has reported.
 
-use super::message::{Back, Order, Report, Stay};
+use super::message::{Back, ORDERS, Order, Report, Stay};
 use super::outlet::Outlet;
 use pulc_base::JobId;
 use pulc_control::frame::{self, Deframer, FrameError};
@@ -52,6 +52,7 @@ impl Control {
         self.told.job = job.0;
         self.told.memo.clone_from(&stay.memo);
         self.send(&Report::Back(Box::new(self.told.clone())));
+        self.send(&Report::Knows { orders: ORDERS });
         self.send_again();
         Ok(())
     }

@@ -5,7 +5,7 @@
 use pulc_base::boot::{Boot, Gone, JobSecret};
 use pulc_base::{JobId, NodeId, Rank};
 use pulc_control::queue::{Files, Used};
-use pulc_control::{LaunchSpec, StopKind, Stream};
+use pulc_control::{LaunchSpec, StopKind, Stream, WaitInfo};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 
@@ -50,6 +50,11 @@ pub enum Order {
     },
     /// The end of the job is on record: the keeper of a queued job may go.
     Dismiss,
+    /// Say what the ranks wait for, and this number with it. Only to keepers of this psid's own binary: others end the line at a word
+    /// that they don't know.
+    Look {
+        number: u64,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,7 +136,19 @@ pub enum Report {
     Used(Used),
     /// The first word on a line that a keeper has opened.
     Back(Box<Back>),
+    /// What the ranks wait for that wait for something.
+    Looked {
+        number: u64,
+        waits: Vec<WaitInfo>,
+    },
+    /// After [`Report::Back`]: the keeper understands the orders of this version of [`ORDERS`].
+    Knows {
+        orders: u32,
+    },
 }
+
+/// Counts up with every order that is added.
+pub const ORDERS: u32 = 1;
 
 /// All that a keeper has reported so far, for a psid that was started again.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -272,6 +272,10 @@ impl Keeper {
                 let events = self.broker.as_mut().map(|broker| broker.gone(&ranks)).unwrap_or_default();
                 self.broker_events(events);
             }
+            Order::Look { number } => {
+                let waits = self.broker.as_ref().map(Broker::waits).unwrap_or_default();
+                self.control.report(&Report::Looked { number, waits });
+            }
             Order::Prepare(_) => log!(Error, "keeper", "a second launch order was ignored"),
             other => self.obey_queue(other),
         }

@@ -44,7 +44,8 @@ pub static BLOCK_BYTES: Param = Param {
 };
 
 /// The rows of MPI's collectives.
-pub static PARAMS: &[&Param] = &[&HALL_AFTER, &HALLS_MAX, &HALL_MEMBERS_MAX, &READ_ALL_BYTES, &BLOCK_BYTES];
+pub static PARAMS: &[&Param] =
+    &[&HALL_AFTER, &HALLS_MAX, &HALL_MEMBERS_MAX, &READ_ALL_BYTES, &BLOCK_BYTES, &crate::trace::EVENTS_MAX];
 
 /// What the members have agreed on.
 #[derive(Clone, Copy, Debug)]

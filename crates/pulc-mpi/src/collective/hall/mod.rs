@@ -34,11 +34,13 @@ use crate::group::Group;
 use crate::handle::Comm;
 use crate::matcher::{matcher, peer_gone};
 use crate::memory::Room;
-use crate::stats;
+use crate::{stats, watch};
 use across::Across;
 use pulc_base::Rank;
+use pulc_hal::board::Notice;
 use pulc_hal::segment::{LINE_BYTES, LINE_PAYLOAD, Segment, full_barrier};
-use pulc_handler::{Hand, Process, Waited, Watch};
+use pulc_handler::{Engine, Hand, Process, Waited, Watch};
+use std::cell::RefCell;
 use std::sync::Arc;
 
 /// Turns whose lines and pieces are kept apart, where two meet and where more do. Two keep more memory under way than the nearer caches
@@ -74,6 +76,8 @@ pub(crate) struct Hall {
     process: &'static Process,
     segment: Segment,
     comm: Comm,
+    context: u32,
+    name: String,
     /// Members on this node, in the order of their ranks, and this process's place among them.
     members: usize,
     me: usize,
@@ -233,9 +237,25 @@ impl Hall {
         let is_there = process.look_shortly(|| self.all_in(turn));
         full_barrier();
         self.wake();
-        let result = if is_there { Ok(()) } else { self.wait_long(|hall| hall.all_in(turn)) };
+        let result = if is_there { Ok(()) } else { self.wait_long(turn, None, |hall| hall.all_in(turn)) };
         stats::end(began);
         result
+    }
+
+    /// What a wait for `place`, or for everybody, is for.
+    fn notice(&self, call: &str, turn: u64, place: Option<usize>) -> Notice {
+        let missing = (0..self.members).filter(|at| place.is_none_or(|place| place == *at) && !self.is_in(turn, *at));
+        let ranks: Vec<u32> = missing.map(|at| self.ranks[at].0).collect();
+        Notice {
+            call: call.to_owned(),
+            place: self.name.clone(),
+            count: ranks.len() as u32,
+            ranks,
+            any: false,
+            tag: None,
+            // Of several nodes each has its own turns.
+            meeting: Some(u64::from(self.context) << 32 | turn & 0xffff_ffff).filter(|_| self.across.is_none()),
+        }
     }
 
     fn wait_all(&mut self, turn: u64) -> Result<()> {
@@ -245,7 +265,7 @@ impl Hall {
             Ok(())
         } else {
             // Whoever was last may have ended before he said so.
-            self.wait_long(|hall| hall.is_told(turn) || hall.all_in(turn))
+            self.wait_long(turn, None, |hall| hall.is_told(turn) || hall.all_in(turn))
         };
         stats::end(began);
         result
@@ -254,14 +274,17 @@ impl Hall {
     fn wait_one(&mut self, turn: u64, place: usize) -> Result<()> {
         let (process, began) = (self.process, stats::start());
         let shortly = process.look_shortly(|| self.is_in(turn, place));
-        let result = if shortly { Ok(()) } else { self.wait_long(|hall| hall.is_in(turn, place)) };
+        let result = if shortly { Ok(()) } else { self.wait_long(turn, Some(place), |hall| hall.is_in(turn, place)) };
         stats::end(began);
         result
     }
 
     #[inline(never)]
-    fn wait_long(&mut self, mut so: impl FnMut(&mut Hall) -> bool) -> Result<()> {
-        let process = self.process;
+    fn wait_long(&mut self, turn: u64, place: Option<usize>, mut so: impl FnMut(&mut Hall) -> bool) -> Result<()> {
+        let (process, call) = (self.process, watch::call());
+        // Looked at by one of two closures at a time.
+        let hall = RefCell::new(&mut *self);
+        let mut why = |_: &mut Engine| Some(hall.borrow().notice(call, turn, place));
         let mut guard = process.lock();
         loop {
             if collective::any_active() {
@@ -269,23 +292,26 @@ impl Hall {
                 collective::drive(process);
                 guard = process.lock();
             }
-            let (waited, locked) = process.wait(guard, &mut Hand::empty(), None, Watch::Always, |engine, _| {
-                if so(self) {
-                    return Some(Some(Ok(())));
-                }
-                let table = matcher(engine);
-                if !table.gone.is_empty()
-                    && let Some((rank, end)) =
-                        table.gone.iter().find(|(rank, _)| self.everybody.rank_of(rank.0).is_some())
-                {
-                    return Some(Some(Err(peer_gone(*rank, *end))));
-                }
-                (table.requests.schedule_news && collective::any_active()).then_some(None)
-            });
+            let (waited, locked) =
+                process.wait_telling(guard, &mut Hand::empty(), None, Watch::Always, &mut why, |engine, _| {
+                    let mut hall = hall.borrow_mut();
+                    if so(&mut hall) {
+                        return Some(Some(Ok(())));
+                    }
+                    let table = matcher(engine);
+                    if !table.gone.is_empty()
+                        && let Some((rank, end)) =
+                            table.gone.iter().find(|(rank, _)| hall.everybody.rank_of(rank.0).is_some())
+                    {
+                        return Some(Some(Err(peer_gone(*rank, *end))));
+                    }
+                    (table.requests.schedule_news && collective::any_active()).then_some(None)
+                });
             guard = locked;
             if let Waited::Ready(Some(result)) = waited {
-                self.failed |= result.is_err();
-                return result.map_err(|error| Error { on: Some(self.comm), ..error });
+                let mut hall = hall.borrow_mut();
+                hall.failed |= result.is_err();
+                return result.map_err(|error| Error { on: Some(hall.comm), ..error });
             }
         }
     }

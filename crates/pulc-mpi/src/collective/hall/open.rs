@@ -149,6 +149,8 @@ fn open(comm: &Arc<Communicator>) -> Result<Option<Hall>> {
         process,
         segment,
         comm: comm.handle,
+        context: comm.context,
+        name: comm.display_name(),
         everybody: Arc::clone(&comm.group),
         members: ranks.len(),
         me,
