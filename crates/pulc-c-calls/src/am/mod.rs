@@ -2,10 +2,10 @@
 //! `endpoints` endpoints and handlers, `requests` what is sent, `calls` what a handler of a C program is given.
 
 pub mod calls;
-pub mod endpoints;
+mod endpoints;
 pub mod functions;
 pub mod progress;
-pub mod requests;
+mod requests;
 
 use crate::guard::{self, Failed};
 use pulc::am::{WORDS_MAX, Words};
@@ -48,7 +48,7 @@ impl AsMut<[u8]> for Lent {
 
 /// The arguments of a call.
 #[inline]
-pub fn words_of(args: *const u64, count: usize) -> Result<Words, Failed> {
+pub(crate) fn words_of(args: *const u64, count: usize) -> Result<Words, Failed> {
     if count > WORDS_MAX {
         let text = format!("{count} arguments; a message carries {WORDS_MAX} at most");
         return Err(Failed { code: guard::ARGUMENT, text });
@@ -66,13 +66,13 @@ pub fn words_of(args: *const u64, count: usize) -> Result<Words, Failed> {
 
 /// The thing behind a handle.
 #[inline]
-pub fn thing_of<'a, T>(handle: *const Handle, what: &str) -> Result<&'a T, Failed> {
+pub(crate) fn thing_of<'a, T>(handle: *const Handle, what: &str) -> Result<&'a T, Failed> {
     // SAFETY: null, or made by the function of this table that makes such handles and not freed yet, as the caller promises.
     unsafe { handle.cast::<T>().as_ref() }.ok_or_else(|| Failed::null(what))
 }
 
 /// Takes the thing behind a handle back.
-pub fn take<T>(handle: *mut Handle, what: &str) -> Result<Box<T>, Failed> {
+pub(crate) fn take<T>(handle: *mut Handle, what: &str) -> Result<Box<T>, Failed> {
     if handle.is_null() {
         return Err(Failed::null(what));
     }
@@ -81,7 +81,7 @@ pub fn take<T>(handle: *mut Handle, what: &str) -> Result<Box<T>, Failed> {
 }
 
 /// Gives a thing out as a handle.
-pub fn give<T>(place: *mut *mut Handle, thing: T, what: &str) -> Result<(), Failed> {
+pub(crate) fn give<T>(place: *mut *mut Handle, thing: T, what: &str) -> Result<(), Failed> {
     if place.is_null() {
         return Err(Failed::null(what));
     }
@@ -89,6 +89,6 @@ pub fn give<T>(place: *mut *mut Handle, thing: T, what: &str) -> Result<(), Fail
 }
 
 /// Negative: without limit.
-pub fn patience(timeout_us: i64) -> Option<Duration> {
+pub(crate) fn patience(timeout_us: i64) -> Option<Duration> {
     u64::try_from(timeout_us).ok().map(Duration::from_micros)
 }

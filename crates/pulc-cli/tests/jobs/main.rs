@@ -2,7 +2,6 @@
 //! which each test makes sure at its end that nothing of it is left. Times here are guards against hanging, never verdicts.
 
 mod bad_input;
-mod both;
 mod endings;
 mod harness;
 mod mpiexec;
