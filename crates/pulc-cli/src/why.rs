@@ -216,7 +216,7 @@ mod tests {
             rank: Rank(rank),
             call: "MPI_Recv".to_owned(),
             place: "MPI_COMM_WORLD".to_owned(),
-            waited_ms: 1250,
+            waited_ms: 1300,
             stamp: 1,
             ranks: ranks.to_vec(),
             count: ranks.len() as u32,
@@ -262,7 +262,7 @@ mod tests {
         let waits: Waits = [in_meeting(0, &[1, 2], 9), in_meeting(1, &[2], 9), wait(2, &[0], false)].into();
         assert_eq!(stuck(&job(3), &waits), [0, 1, 2]);
         assert!(
-            sentence(&waits[&0], &waits).ends_with("for 1.2 s, waits for rank 2"),
+            sentence(&waits[&0], &waits).ends_with("for 1.3 s, waits for rank 2"),
             "{}",
             sentence(&waits[&0], &waits)
         );
