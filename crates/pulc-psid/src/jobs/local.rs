@@ -51,11 +51,15 @@ impl LocalJob {
     }
 
     pub(super) fn origin(&self) -> NodeId {
-        self.order.nodes[0].id
+        self.order.origin
     }
 
+    /// Who passes orders on to us; to the root of the tree the origin gives them.
     fn parent(&self) -> NodeId {
-        self.order.nodes[(self.index.saturating_sub(1) / FAN_OUT) as usize].id
+        match self.index.checked_sub(1) {
+            Some(before) => self.order.nodes[(before / FAN_OUT) as usize].id,
+            None => self.order.origin,
+        }
     }
 
     /// Steps from the root of the launch tree.
@@ -197,6 +201,9 @@ impl Room {
     }
 
     pub(super) fn child_prepared(&mut self, from: NodeId, job: JobId, nodes: Vec<PreparedNode>) {
+        if self.origin.get(&job).is_some_and(|own| own.nodes[0].id == from) {
+            return self.all_prepared(job, nodes);
+        }
         let Some(part) = self.local.get_mut(&job) else { return };
         let child = part.children().find(|child| part.order.nodes[*child as usize].id == from);
         if child.is_some_and(|child| part.missing.remove(&child)) {
@@ -220,12 +227,8 @@ impl Room {
         let Some(part) = self.local.get_mut(&job).filter(|part| part.missing.is_empty()) else { return };
         let nodes = std::mem::take(&mut part.prepared);
         part.prepared_by = None;
-        if part.index == 0 {
-            self.all_prepared(job, nodes);
-        } else {
-            let parent = part.parent();
-            self.send(parent, job, JobBody::Prepared { nodes });
-        }
+        let parent = part.parent();
+        self.send(parent, job, JobBody::Prepared { nodes });
     }
 
     pub(super) fn go(&mut self, from: NodeId, job: JobId, boot: Boot, secret: &JobSecret) {

@@ -111,11 +111,13 @@ pub enum JobBody {
 /// One job's launch order, identical for all nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobOrder {
-    /// The first one is the job's origin.
+    /// The first one is the root of the launch tree, and of a queued job the origin.
     pub nodes: Vec<OrderNode>,
     pub launch: LaunchSpec,
     pub user: u32,
     pub queued: Option<Box<Queued>>,
+    /// The node of the job's client, which need not be one of its nodes.
+    pub origin: NodeId,
 }
 
 /// What is different about a job out of the queue.

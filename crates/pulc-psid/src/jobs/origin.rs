@@ -147,12 +147,15 @@ impl Room {
         job.timeout = Duration::from_millis(spec.timeout_ms.unwrap_or_default());
         job.deadline = spec.timeout_ms.and_then(|_| Instant::now().checked_add(job.timeout));
         job.parent = spec.allocation;
+        // A root elsewhere has its own patience with those below it; ours is for one that says nothing.
+        job.started_by = (placed[0].id != self.me).then(|| self.patience.root_prepared_by());
         self.origin.insert(id, job);
         if let Some(client) = self.clients.get_mut(&client) {
             client.job = Some(id);
         }
-        let order = JobOrder { nodes: placed, launch: spec.launch, user: own_user(), queued: None };
-        self.send(self.me, id, JobBody::Prepare(Box::new(order)));
+        let root = placed[0].id;
+        let order = JobOrder { nodes: placed, launch: spec.launch, user: own_user(), queued: None, origin: self.me };
+        self.send(root, id, JobBody::Prepare(Box::new(order)));
     }
 
     /// The whole tree is ready: makes the wire-up table and gives the start order.
@@ -181,7 +184,8 @@ impl Room {
         job.launched = true;
         job.started_by = Some(self.patience.started_by());
         let boot = Boot { version: PROTOCOL_VERSION, job: id, nodes, tasks };
-        self.send(self.me, id, JobBody::Go { boot: Box::new(boot), secret });
+        let root = job.nodes[0].id;
+        self.send(root, id, JobBody::Go { boot: Box::new(boot), secret });
     }
 
     /// What nodes report about a job.

@@ -50,6 +50,11 @@ impl Patience {
         Instant::now() + self.launch * (DEPTHS - depth.min(DEPTHS / 2)) / DEPTHS
     }
 
+    /// Until when a root on another node has to have said something.
+    pub fn root_prepared_by(&self) -> Instant {
+        Instant::now() + self.launch + self.launch / 4
+    }
+
     pub fn started_by(&self) -> Instant {
         Instant::now() + self.launch
     }

@@ -94,7 +94,7 @@ impl Room {
             self.set_cause(id, Cause::NodeLost);
             return self.finish_if_clean(id);
         }
-        let order = JobOrder { nodes, launch, user: own_user(), queued: Some(Box::new(queued)) };
+        let order = JobOrder { nodes, launch, user: own_user(), queued: Some(Box::new(queued)), origin: self.me };
         self.send(self.me, id, JobBody::Prepare(Box::new(order)));
     }
 
