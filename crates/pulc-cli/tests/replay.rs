@@ -77,3 +77,8 @@ fn frames_between_daemons_are_read_or_refused() {
 fn tokens_are_read_or_refused() {
     replay("token", 3000, pulc_psid::fuzz::token);
 }
+
+#[test]
+fn logs_of_the_queue_are_read_or_refused() {
+    replay("queue_log", 3000, pulc_sched::fuzz::journal);
+}

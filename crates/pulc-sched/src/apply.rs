@@ -45,7 +45,7 @@ impl State {
                 self.count_usage(at, *job);
                 self.change(*job, |job| {
                     job.state = JobState::Pending;
-                    job.attempt += u32::from(*counts);
+                    job.attempt = job.attempt.saturating_add(u32::from(*counts));
                     job.text = Some(text.clone());
                     add(&mut job.used, used);
                     job.placed.clear();
@@ -62,6 +62,7 @@ impl State {
                     (job.code, job.text, job.verdict) = (*code, text.clone(), None);
                     add(&mut job.used, used);
                 });
+                self.tied.remove(job);
                 self.forget_old();
             }
             Change::Held { job, held } => self.change(*job, |job| job.held = *held),
@@ -79,6 +80,11 @@ impl State {
                 self.reservations.remove(name);
             }
             Change::Snapshot(part) => self.restore(part),
+            Change::Tied { job } => {
+                if self.jobs.get(job).is_some_and(|job| !job.state.has_ended()) {
+                    self.tied.insert(*job);
+                }
+            }
         }
     }
 
@@ -88,7 +94,9 @@ impl State {
             Some(array) => array.indices.iter().copied().map(Some).collect(),
             None => vec![None],
         };
-        self.next = first + indices.len() as u64;
+        // No cluster comes near it: a number of a log that was made up.
+        let Some(next) = first.checked_add(indices.len() as u64).filter(|next| *next < u64::MAX) else { return };
+        self.next = next;
         self.specs.insert(first, Arc::new(spec.clone()));
         for (number, index) in (first..).zip(indices) {
             let number = JobNumber(number);
@@ -198,7 +206,7 @@ impl State {
 /// Ends a time of standing still, if there is one.
 fn go_on(job: &mut Job, at: Millis) {
     if let Some(since) = job.still_since.take() {
-        job.still_ms += at.saturating_sub(since);
+        job.still_ms = job.still_ms.saturating_add(at.saturating_sub(since));
     }
 }
 

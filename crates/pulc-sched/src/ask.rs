@@ -4,6 +4,7 @@
 use crate::controller::{Controller, Effect, WAITERS_MAX, label};
 use crate::state::{Change, Verdict};
 use pulc_base::NodeId;
+use pulc_control::StopKind;
 use pulc_control::queue::{
     Happened, JobNumber, JobSpec, JobState, NodePatch, Outcome, QueueReply, QueueRequest, Reservation, Target, Used,
     Verb,
@@ -43,6 +44,11 @@ impl Controller {
                 QueueReply::Events(events)
             }
             QueueRequest::Metrics => QueueReply::Text(self.metrics()),
+            QueueRequest::Tie(target) => match self.tie(ticket, user, target) {
+                Ok(None) => return,
+                Ok(Some(reply)) => reply,
+                Err(why) => refused(why),
+            },
         };
         self.reply(ticket, reply);
     }
@@ -105,15 +111,7 @@ impl Controller {
         }
         let no = |what: &str| Err(format!("job {label} is {}, {what}", state.word()));
         match verb {
-            Verb::Cancel(kind) => {
-                let text = "it was cancelled".to_owned();
-                let verdict = Verdict { outcome: Outcome::Cancelled, text, requeue: false };
-                if job.is_placed() {
-                    self.end(number, kind, 143, verdict);
-                } else {
-                    self.finished(number, verdict, None, Used::default());
-                }
-            }
+            Verb::Cancel(kind) => self.cancel(number, kind, "it was cancelled".to_owned()),
             Verb::Hold if state == JobState::Pending => self.record(Change::Held { job: number, held: true }),
             Verb::Hold => return no("so it can't be held back; `pulc suspend` makes a running job stand still"),
             Verb::Release => self.record(Change::Held { job: number, held: false }),
@@ -126,13 +124,23 @@ impl Controller {
             Verb::Requeue if job.is_placed() => {
                 let text = "its user wants it to start again".to_owned();
                 let verdict = Verdict { outcome: Outcome::Cancelled, text, requeue: true };
-                self.end(number, pulc_control::StopKind::Gently, 143, verdict);
+                self.end(number, StopKind::Gently, 143, verdict);
             }
             Verb::Requeue => return no("it waits already"),
             Verb::Class(class) => self.record(Change::Class { job: number, class }),
             Verb::Limit(limit_ms) => self.record(Change::Limit { job: number, limit_ms }),
         }
         Ok(format!("job {label}"))
+    }
+
+    pub(crate) fn cancel(&mut self, number: JobNumber, kind: StopKind, text: String) {
+        let Some(job) = self.state.job(number) else { return };
+        let verdict = Verdict { outcome: Outcome::Cancelled, text, requeue: false };
+        if job.is_placed() {
+            self.end(number, kind, 143, verdict);
+        } else {
+            self.finished(number, verdict, None, Used::default());
+        }
     }
 
     fn set_node(&mut self, name: &str, patch: NodePatch) -> Result<QueueReply, String> {
@@ -194,7 +202,7 @@ impl Controller {
         Ok(QueueReply::Done { text: format!("reservation {name}") })
     }
 
-    fn wait(&mut self, ticket: u64, target: Target) -> Result<Option<QueueReply>, String> {
+    pub(crate) fn wait(&mut self, ticket: u64, target: Target) -> Result<Option<QueueReply>, String> {
         let jobs: Vec<JobNumber> = self.targets(target).into_iter().map(|job| job.number).collect();
         if jobs.is_empty() {
             return Err(unknown(target));

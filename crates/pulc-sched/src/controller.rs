@@ -4,6 +4,7 @@
 use crate::earmark::Earmark;
 use crate::report::{Cause, Health, NodeSeen, Report, Seen};
 use crate::state::{Change, Job, Record, State, Verdict};
+use crate::tie::Tie;
 use pulc_base::{JobId, NodeId};
 use pulc_control::StopKind;
 use pulc_control::queue::{
@@ -27,6 +28,8 @@ pub enum Event {
     Ask { ticket: u64, user: u32, request: QueueRequest },
     /// The client has gone.
     Hung { ticket: u64 },
+    /// The daemon through which the client asked is away; the client may come back by itself.
+    Away { ticket: u64 },
     /// A node is there, or something about it has changed.
     Node(NodeSeen),
     /// What a node says about a job of which it is the first node.
@@ -95,6 +98,7 @@ pub struct Controller {
     pub(crate) happened: VecDeque<Happened>,
     pub(crate) followers: Vec<u64>,
     pub(crate) waits: Vec<(u64, Vec<JobNumber>)>,
+    pub(crate) ties: BTreeMap<JobNumber, Tie>,
     /// Attempts that a node that was asked should know.
     rolls: BTreeMap<NodeId, BTreeSet<JobId>>,
     pub(crate) now: Millis,
@@ -113,11 +117,13 @@ impl Controller {
             happened: VecDeque::new(),
             followers: Vec::new(),
             waits: Vec::new(),
+            ties: BTreeMap::new(),
             rolls: BTreeMap::new(),
             random: seed,
             out: Step::default(),
         };
-        // Nodes of running jobs have to come back.
+        // Clients whose jobs live only as long as they do have to come back, and nodes of running jobs.
+        controller.ties = controller.state.tied.iter().map(|job| (*job, Tie::Loose(controller.now))).collect();
         let parts: Vec<Placed> = controller.state.placed_jobs().flat_map(|job| job.placed.clone()).collect();
         for part in parts {
             let now = controller.now;
@@ -136,8 +142,12 @@ impl Controller {
         match event {
             Event::Ask { ticket, user, request } => self.ask(ticket, user, request),
             Event::Hung { ticket } => {
-                self.followers.retain(|follower| *follower != ticket);
-                self.waits.retain(|(waiter, _)| *waiter != ticket);
+                self.forget_client(ticket);
+                self.cut(ticket);
+            }
+            Event::Away { ticket } => {
+                self.forget_client(ticket);
+                self.loosen(ticket);
             }
             Event::Node(node) => self.node_seen(node),
             Event::Report { from, job, report } => self.reported(from, job, report),
@@ -150,6 +160,7 @@ impl Controller {
     pub fn settle(&mut self, now: Millis) -> Step {
         self.now = now.max(self.now);
         self.missing_nodes();
+        self.end_loose();
         self.limits();
         self.plan();
         self.answer_waits();
@@ -164,7 +175,13 @@ impl Controller {
         let borders = self.state.reservations.values().flat_map(|reservation| [reservation.from, reservation.until]);
         let graces = self.seen.values().filter_map(|seen| seen.missing_since.map(|since| since + GRACE_MS));
         let all = limits.chain(begins.chain(borders).filter(|at| *at > self.now)).chain(graces);
+        let all = all.chain(self.loose_until());
         all.min()
+    }
+
+    fn forget_client(&mut self, ticket: u64) {
+        self.followers.retain(|follower| *follower != ticket);
+        self.waits.retain(|(waiter, _)| *waiter != ticket);
     }
 
     pub(crate) fn record(&mut self, change: Change) {

@@ -82,7 +82,9 @@ pub fn place(spec: &JobSpec, user: u32, rooms: &[Room]) -> Option<Vec<Placed>> {
         .collect();
     match spec.nodes {
         Some(count) => {
-            able.sort_by_key(|(room, takes)| (std::cmp::Reverse(*takes), busy(room), room.name.clone()));
+            able.sort_by(|(one, more), (other, less)| {
+                (less, busy(one), &one.name).cmp(&(more, busy(other), &other.name))
+            });
             able.truncate(count as usize);
             if able.len() < count as usize {
                 return None;
@@ -99,7 +101,9 @@ pub fn place(spec: &JobSpec, user: u32, rooms: &[Room]) -> Option<Vec<Placed>> {
             if let Some((room, _)) = best {
                 return Some(vec![given(spec, room, spec.ranks)]);
             }
-            able.sort_by_key(|(room, takes)| (std::cmp::Reverse(*takes), busy(room), room.name.clone()));
+            able.sort_by(|(one, more), (other, less)| {
+                (less, busy(one), &one.name).cmp(&(more, busy(other), &other.name))
+            });
             let mut left = spec.ranks;
             let mut placed = Vec::new();
             for (room, takes) in able {

@@ -14,7 +14,7 @@ use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-const MAGIC: [u8; 8] = *b"PULCLOG1";
+pub(crate) const MAGIC: [u8; 8] = *b"PULCLOG1";
 const HEAD: usize = 4 + 8 + SUM;
 const SUM: usize = 16;
 /// Longest body: a job with everything at its limit fits.
@@ -62,8 +62,8 @@ impl Journal {
         if !whole_head {
             journal.write_head().map_err(failed("cannot write the log"))?;
         } else {
-            journal.end = MAGIC.len() as u64;
-            journal.read(&bytes, &mut state)?;
+            let told = tell(&bytes, &path)?;
+            (state, journal.next, journal.end) = (told.state, told.next, told.end as u64);
         }
         if new {
             sync_directory(directory).map_err(failed("cannot make the log last"))?;
@@ -122,26 +122,6 @@ impl Journal {
         self.file.sync_data()
     }
 
-    fn read(&mut self, bytes: &[u8], state: &mut State) -> Result<(), Error> {
-        let mut at = MAGIC.len();
-        while let Some((number, body, next)) = whole_frame(bytes, at) {
-            if number != self.next {
-                break;
-            }
-            let record = postcard::from_bytes::<Record>(body);
-            // Its checksum is right, so it was written like that.
-            let record = record.map_err(|_| Error::Unknown { path: self.path.clone(), number })?;
-            state.apply(&record);
-            (at, self.next) = (next, number + 1);
-        }
-        self.end = at as u64;
-        // Whole frames behind a broken one were acknowledged after it: then it was, too.
-        let later = (at + 1..bytes.len().saturating_sub(HEAD)).any(|from| {
-            whole_frame(bytes, from).is_some_and(|(number, ..)| number >= self.next && number - self.next < 1 << 20)
-        });
-        if later { Err(Error::Damaged { path: self.path.clone(), at: self.end }) } else { Ok(()) }
-    }
-
     /// The same state in fewer records; the old file is there until the new one is whole.
     fn rewrite(&mut self, directory: &Path, state: &State) -> io::Result<()> {
         let path = directory.join("queue.log.new");
@@ -159,7 +139,35 @@ impl Journal {
     }
 }
 
-fn frame(bytes: &mut Vec<u8>, number: u64, body: &[u8]) {
+/// What the bytes of a log tell, its head left aside.
+pub(crate) struct Told {
+    pub state: State,
+    /// Number of the record that comes next.
+    pub next: u64,
+    /// Where the last whole frame ends.
+    pub end: usize,
+}
+
+pub(crate) fn tell(bytes: &[u8], path: &Path) -> Result<Told, Error> {
+    let mut told = Told { state: State::default(), next: 0, end: MAGIC.len() };
+    while let Some((number, body, end)) = whole_frame(bytes, told.end) {
+        if number != told.next {
+            break;
+        }
+        let record = postcard::from_bytes::<Record>(body);
+        // Its checksum is right, so it was written like that.
+        let record = record.map_err(|_| Error::Unknown { path: path.to_owned(), number })?;
+        told.state.apply(&record);
+        (told.end, told.next) = (end, number + 1);
+    }
+    // Whole frames behind a broken one were acknowledged after it: then it was, too.
+    let later = (told.end + 1..bytes.len().saturating_sub(HEAD)).any(|from| {
+        whole_frame(bytes, from).is_some_and(|(number, ..)| number >= told.next && number - told.next < 1 << 20)
+    });
+    if later { Err(Error::Damaged { path: path.to_owned(), at: told.end as u64 }) } else { Ok(told) }
+}
+
+pub(crate) fn frame(bytes: &mut Vec<u8>, number: u64, body: &[u8]) {
     bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
     bytes.extend_from_slice(&number.to_le_bytes());
     bytes.extend_from_slice(&sum(number, body));

@@ -8,12 +8,14 @@ pub mod controller;
 mod earmark;
 mod error;
 pub mod fit;
+pub mod fuzz;
 mod give_way;
 pub mod journal;
 mod metrics;
 mod plan;
 mod report;
 pub mod state;
+mod tie;
 mod view;
 mod why;
 

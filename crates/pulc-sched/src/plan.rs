@@ -7,9 +7,11 @@ use crate::earmark::Earmark;
 use crate::fit::{Closed, Room, place};
 use crate::report::Seen;
 use crate::state::{Change, Job, Verdict};
+use pulc_base::NodeId;
 use pulc_control::queue::{
     After, Class, Dependency, Exclusive, JobNumber, JobSpec, JobState, Millis, Outcome, Placed, Target, Used,
 };
+use std::borrow::Cow;
 use std::cmp::Reverse;
 
 /// Jobs behind the first one that waits, looked at in one pass.
@@ -105,13 +107,13 @@ impl Controller {
     }
 
     /// Those of them that no reservation keeps from this job.
-    pub(crate) fn rooms_for(&self, job: &Job, rooms: &[Room]) -> Vec<Room> {
+    pub(crate) fn rooms_for<'a>(&self, job: &Job, rooms: &'a [Room]) -> Cow<'a, [Room]> {
         let spec = self.state.spec(job);
         if self.state.reservations.is_empty() && spec.reservation.is_none() {
-            return rooms.to_vec();
+            return Cow::Borrowed(rooms);
         }
         let end = job.limit_ms.map(|limit| self.now + limit);
-        rooms.iter().filter(|room| self.may_use(spec, job.user, &room.name, end)).cloned().collect()
+        Cow::Owned(rooms.iter().filter(|room| self.may_use(spec, job.user, &room.name, end)).cloned().collect())
     }
 
     fn may_use(&self, spec: &JobSpec, user: u32, node: &str, end: Option<Millis>) -> bool {
@@ -246,11 +248,16 @@ impl Controller {
     }
 }
 
+/// The room of a node. Rooms stand in the order of their nodes' ids: they are made from a map of them.
+pub(crate) fn room_at(rooms: &[Room], node: NodeId) -> Option<usize> {
+    rooms.binary_search_by_key(&node, |room| room.node).ok()
+}
+
 /// Takes what a job holds; nodes that are not among the rooms do not matter.
 pub(crate) fn occupy(rooms: &mut [Room], placed: &[Placed], user: u32, exclusive: Exclusive) {
     for part in placed {
-        if let Some(room) = rooms.iter_mut().find(|room| room.node == part.node) {
-            room.occupy(part.slots, user, exclusive);
+        if let Some(at) = room_at(rooms, part.node) {
+            rooms[at].occupy(part.slots, user, exclusive);
         }
     }
 }
@@ -258,13 +265,13 @@ pub(crate) fn occupy(rooms: &mut [Room], placed: &[Placed], user: u32, exclusive
 /// Whether a job that stands still finds its own slots free.
 fn fits_again(job: &Job, rooms: &[Room]) -> bool {
     job.placed.iter().all(|part| {
-        rooms.iter().any(|room| {
+        room_at(rooms, part.node).map(|at| &rooms[at]).is_some_and(|room| {
             let shut = match room.closed {
                 Some(Closed::ToAll) => true,
                 Some(Closed::ToOthersThan(user)) => user != job.user,
                 None => false,
             };
-            room.node == part.node && room.free >= part.slots.min(room.slots) && !shut
+            room.free >= part.slots.min(room.slots) && !shut
         })
     })
 }

@@ -93,6 +93,10 @@ pub enum Change {
     },
     /// Parts of a whole state, at the beginning of a log that was rewritten.
     Snapshot(Part),
+    /// Lives only as long as a client that has asked for it.
+    Tied {
+        job: JobNumber,
+    },
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -161,14 +165,14 @@ impl Job {
     }
 
     pub fn slots(&self) -> u32 {
-        self.placed.iter().map(|part| part.slots).sum()
+        self.placed.iter().fold(0, |sum, part| sum.saturating_add(part.slots))
     }
 
     /// How long it has run until `now`, without the time it stood still.
     pub fn ran_ms(&self, now: Millis) -> u64 {
         let Some(started) = self.started else { return 0 };
         let until = self.ended.unwrap_or(now);
-        let still = self.still_ms + self.still_since.map_or(0, |since| until.saturating_sub(since));
+        let still = self.still_ms.saturating_add(self.still_since.map_or(0, |since| until.saturating_sub(since)));
         until.saturating_sub(started).saturating_sub(still)
     }
 
@@ -216,6 +220,8 @@ pub struct State {
     pub(crate) nodes: BTreeMap<NodeId, NodeSettings>,
     pub(crate) reservations: BTreeMap<String, Reservation>,
     pub(crate) usage: BTreeMap<u32, Usage>,
+    /// Jobs that have not ended and live only as long as a client.
+    pub(crate) tied: BTreeSet<JobNumber>,
     /// Time of the last record.
     pub(crate) time: Millis,
     // What follows from the jobs' states.
@@ -268,13 +274,9 @@ impl State {
         let ended = self.history.iter().filter_map(|number| self.jobs.get(number));
         let live = self.jobs.values().filter(|job| !job.state.has_ended());
         let jobs = ended.chain(live).map(|job| Part::Job(Box::new(job.clone())));
-        std::iter::once(head)
-            .chain(specs)
-            .chain(nodes)
-            .chain(reservations)
-            .chain(jobs)
-            .map(|part| Record { at: self.time, change: Change::Snapshot(part) })
-            .collect()
+        let parts = std::iter::once(head).chain(specs).chain(nodes).chain(reservations).chain(jobs);
+        let ties = self.tied.iter().map(|job| Change::Tied { job: *job });
+        parts.map(Change::Snapshot).chain(ties).map(|change| Record { at: self.time, change }).collect()
     }
 
     pub(crate) fn files(&self, job: &Job) -> Files {
@@ -347,6 +349,7 @@ pub(crate) mod tests {
             submitted(spec(3)),
             Change::Placed { job: JobNumber(2), instance: JobId(9), nodes: vec![part] },
             Change::Running { job: JobNumber(2) },
+            Change::Tied { job: JobNumber(2) },
             ended(4),
             ended(1),
             Change::Node { node: NodeId([1; 16]), name: "n1".into(), patch: NodePatch::default() },

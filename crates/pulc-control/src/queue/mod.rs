@@ -114,6 +114,22 @@ pub enum JobState {
 }
 
 impl JobState {
+    pub const ALL: [JobState; 13] = [
+        JobState::Pending,
+        JobState::Starting,
+        JobState::Running,
+        JobState::Suspending,
+        JobState::Suspended,
+        JobState::Ending,
+        JobState::Ended(Outcome::Completed),
+        JobState::Ended(Outcome::Failed),
+        JobState::Ended(Outcome::Cancelled),
+        JobState::Ended(Outcome::Timeout),
+        JobState::Ended(Outcome::NodeFail),
+        JobState::Ended(Outcome::NotStarted),
+        JobState::Ended(Outcome::Impossible),
+    ];
+
     /// The word that users see, as they know it from other systems.
     pub fn word(self) -> &'static str {
         match self {
@@ -311,6 +327,8 @@ pub enum QueueRequest {
     },
     /// Numbers for monitoring, in Prometheus' text format.
     Metrics,
+    /// The job lives as long as this client: it is cancelled when the client goes. Answered with [`QueueReply::Jobs`] when it has ended.
+    Tie(Target),
 }
 
 /// From the controller to a client.

@@ -208,7 +208,11 @@ impl Desk {
     }
 
     pub fn node_lost(&mut self, mesh: &Mesh, node: NodeId, why: DownWhy) {
-        self.tickets.retain(|_, asked| asked.from != node);
+        let lost: Vec<u64> = self.tickets.iter().filter(|(_, asked)| asked.from == node).map(|(own, _)| *own).collect();
+        for own in lost {
+            self.tickets.remove(&own);
+            self.step(Event::Away { ticket: own });
+        }
         let Some(mut info) = mesh.nodes().into_iter().find(|info| info.id == node) else { return };
         match why {
             DownWhy::Closed | DownWhy::Restarted => {

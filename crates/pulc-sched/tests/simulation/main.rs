@@ -1,12 +1,13 @@
 //! The controller under a simulator: clusters, jobs and faults by chance from a seed, time of its own making. After every event the
 //! promises are checked: no slot given twice, no accepted job lost, the log tells the same state, and backfill delays nobody.
 
+mod scale;
 mod world;
 
 use pulc_base::NodeId;
 use pulc_control::StopKind;
 use pulc_control::queue::{
-    Class, Exclusive, JobNumber, JobState, Millis, QueueReply, QueueRequest, Target, Verb, Yield,
+    Class, Exclusive, JobNumber, JobState, Millis, Outcome, QueueReply, QueueRequest, Target, Verb, Yield,
 };
 use pulc_sched::{Event, Health, State};
 use pulc_testkit::rounds;
@@ -135,7 +136,7 @@ fn an_urgent_job_makes_others_stand_still_and_they_go_on_afterwards() {
     world.finish();
     let long = world.controller.state().job(long).unwrap();
     // It stood still for 5 s, which does not count against its limit.
-    assert_eq!(long.state, JobState::Ended(pulc_control::queue::Outcome::Completed));
+    assert_eq!(long.state, JobState::Ended(Outcome::Completed));
     assert!(long.still_ms >= 4900, "{}", long.still_ms);
 }
 
@@ -147,4 +148,43 @@ fn a_thousand_slots_are_filled_and_emptied() {
         world.submit(spec(1 + round % 16, Some(60_000)), 30_000);
     }
     world.finish();
+}
+
+/// Slots that somebody holds by hand: his going ends the job at once, a daemon's that is in between only if he does not come back.
+#[test]
+fn a_tied_job_ends_with_its_client_and_waits_for_one_that_may_come_back() {
+    let mut world = World::new(11, &[2]);
+    let state = |world: &World, number| world.controller.state().job(number).unwrap().state;
+    let tie = |world: &mut World, ticket, number| {
+        let request = QueueRequest::Tie(Target { number, index: None });
+        world.event(Event::Ask { ticket, user: 1, request })
+    };
+    let run = |world: &mut World, ms| {
+        let until = world.now + ms;
+        while world.advance(until) {}
+    };
+    let [short, long] = [(); 2].map(|()| world.submit(spec(1, None), 10_000_000).unwrap());
+    assert!(tie(&mut world, 41, short).is_empty() && tie(&mut world, 42, long).is_empty());
+    run(&mut world, 100);
+    world.event(Event::Hung { ticket: 41 });
+    run(&mut world, 100);
+    assert_eq!(state(&world, short), JobState::Ended(Outcome::Cancelled));
+    // The other one's daemon goes, and so does the controller; he comes back.
+    world.event(Event::Away { ticket: 42 });
+    run(&mut world, 50_000);
+    world.restart_controller();
+    run(&mut world, 50_000);
+    assert_eq!(state(&world, long), JobState::Running);
+    assert!(tie(&mut world, 43, long).is_empty());
+    run(&mut world, 500_000);
+    assert_eq!(state(&world, long), JobState::Running);
+    // And then does not.
+    world.event(Event::Away { ticket: 43 });
+    run(&mut world, 61_000);
+    assert_eq!(state(&world, long), JobState::Ended(Outcome::Cancelled));
+    // It is another user's business no more than cancelling it would be.
+    let other = world.submit(spec(1, None), 1000).unwrap();
+    let request = QueueRequest::Tie(Target { number: other, index: None });
+    let replies = world.event(Event::Ask { ticket: 44, user: 2, request });
+    assert!(matches!(&replies[..], [QueueReply::Refused { why }] if why.contains("not yours")), "{replies:?}");
 }
