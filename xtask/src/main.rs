@@ -17,6 +17,7 @@ mod mpi_mistakes;
 mod mpi_random;
 mod mpi_seeing;
 mod record;
+mod sim;
 mod skips;
 mod steps;
 mod test;
@@ -71,6 +72,8 @@ enum Command {
     Fuzz(fuzz::Arguments),
     /// Break what can be broken on a cluster under work, and check what is promised
     Chaos(chaos::Arguments),
+    /// What controller and membership cost with a thousand and ten thousand nodes, in simulation; kept under bench/records/
+    Sim,
     /// Try the lock-free parts in every order that the memory model allows
     Loom,
     /// Build and run `pulc bench …`; what it prints is kept under bench/records/
@@ -97,6 +100,7 @@ fn main() -> ExitCode {
         Command::MpiDoors => mpi_door::test(&root),
         Command::MpiRandom { full } => mpi_random::test(&root, full),
         Command::Chaos(arguments) => chaos::run(&root, &arguments),
+        Command::Sim => sim::run(&root),
         Command::Loom => test::loom(&root),
         Command::Bench { arguments } => bench::bench(&root, &arguments),
         Command::Cluster(arguments) => cluster::run(&root, &arguments),

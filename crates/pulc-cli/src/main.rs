@@ -70,7 +70,7 @@ enum Command {
     /// Show the jobs that have ended
     History(queue::list::HistoryArgs),
     /// End jobs, or take them out of the queue
-    Cancel(queue::change::CancelArgs),
+    Cancel(queue::cancel::CancelArgs),
     /// Hold waiting jobs back
     Hold(queue::change::Jobs),
     /// Let held jobs go
@@ -94,7 +94,7 @@ enum Command {
     /// Wait for slots, then run a command here that uses them
     Alloc(Box<queue::alloc::AllocArgs>),
     /// Show the output of a queued job as it comes
-    Attach(queue::alloc::AttachArgs),
+    Attach(queue::attach::AttachArgs),
     /// Watch nodes and jobs, live
     Top(queue::top::Args),
     /// Show what happens in the cluster
@@ -141,10 +141,19 @@ fn main() -> ExitCode {
         Some(command) if command == pulc_base::boot::GUEST_KEEPER => return keeper::run_as_guest(words.nth(1)),
         Some(command) if command == native::NAME => return native::run(words.skip(1)),
         Some(command) if command == program::NAME => return program::run(words.skip(1)),
+        Some(command) if command == queue::attach::READ_ALONG => return queue::attach::read_along(words.skip(1)),
         _ => {}
     }
     let own = queue::names::own_words(&name, words);
-    let cli = own.map_or_else(Cli::parse, Cli::parse_from);
+    let cli = match own {
+        Some((own, left_out)) => {
+            if !left_out.is_empty() {
+                eprintln!("pulc: not understood here and left out: {}", left_out.join(", "));
+            }
+            Cli::parse_from(own)
+        }
+        None => Cli::parse(),
+    };
     match cli.command {
         Command::Run(args) => run::run(args),
         Command::Bypass(args) => bypass::run(&args),
@@ -152,7 +161,7 @@ fn main() -> ExitCode {
         Command::Queue(args) => queue::list::queue(&args),
         Command::Job(args) => queue::list::job(&args),
         Command::History(args) => queue::list::history(&args),
-        Command::Cancel(args) => queue::change::cancel(args),
+        Command::Cancel(args) => queue::cancel::cancel(args),
         Command::Hold(jobs) => queue::change::change(jobs, Verb::Hold),
         Command::Release(jobs) => queue::change::change(jobs, Verb::Release),
         Command::Suspend(jobs) => queue::change::change(jobs, Verb::Suspend),
@@ -164,7 +173,7 @@ fn main() -> ExitCode {
         Command::Node(args) => queue::operator::node(args),
         Command::Reserve(args) => queue::operator::reserve(args),
         Command::Alloc(args) => queue::alloc::alloc(*args),
-        Command::Attach(args) => queue::alloc::attach(&args),
+        Command::Attach(args) => queue::attach::attach(&args),
         Command::Top(args) => queue::top::run(&args),
         Command::Events(args) => queue::events::events(&args),
         Command::Metrics(args) => queue::events::metrics(&args),

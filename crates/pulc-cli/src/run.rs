@@ -116,6 +116,9 @@ impl Args {
     }
 }
 
+/// Variables of this process alone.
+const NOT_FOR_JOBS: [&str; 3] = [ENV_TERMINAL, ENV_ENDS_WITH, crate::join::ENV_TOKEN];
+
 /// The default of `--kill-delay`.
 const KILL_DELAY_MS: u64 = 10_000;
 
@@ -167,6 +170,7 @@ pub fn run(args: Args) -> ExitCode {
         Ok(spec) => spec,
         Err(why) => return fail(&why, 1),
     };
+    let in_slots = spec.allocation.is_some();
     let mut client = match connect(alone, nodes.unwrap_or(1)) {
         Ok(client) => client,
         Err(why) => return fail(&why, 1),
@@ -177,6 +181,9 @@ pub fn run(args: Args) -> ExitCode {
     let threads = || {
         if let Some(tie) = tie {
             end_with(tie, client.sender())?;
+        }
+        if in_slots {
+            crate::queue::alloc::end_with_the_slots(client.sender())?;
         }
         Ok((watch_signals(signals, client.sender())?, feed_input(client.sender())?))
     };
@@ -285,7 +292,7 @@ fn spec(args: Args) -> Result<RunSpec, String> {
 /// appears as they wrote it, and with what the flags say about links.
 fn environment(args: &Args) -> Result<Vec<(OsString, OsString)>, String> {
     let mut variables: Vec<_> =
-        std::env::vars_os().filter(|(name, _)| name != ENV_TERMINAL && name != ENV_ENDS_WITH).collect();
+        std::env::vars_os().filter(|(name, _)| NOT_FOR_JOBS.iter().all(|other| name != *other)).collect();
     let mut set = |name: &str, value: OsString| {
         variables.retain(|(known, _)| known != name);
         variables.push((name.into(), value));

@@ -1,13 +1,19 @@
 //! `pulc alloc`: waits in the queue for slots, then runs a command (or a shell) here whose `pulc run`s use them, and gives them back when it
-//! ends. `pulc attach`: shows the output of a job as it comes, wherever its file lies.
+//! ends, however it ends: the job that holds them is tied to this process. Never decides what runs where.
 
-use super::submit::{self, Options};
+use super::options::Options;
+use super::submit;
 use super::{ask_on, connect, fail, unwrap};
-use crate::terminal::Sink;
+use pulc_base::boot::ENV_RANK;
 use pulc_control::queue::{JobNumber, JobState, JobView, Placed, QueueReply, QueueRequest, Target, Verb};
-use pulc_control::{Client, Host, Reply, Request, RunSpec, StopKind};
+use pulc_control::{Client, ClientSender, Request, StopKind};
+use pulc_hal::os::signals::{SIGINT, SIGQUIT, SignalFd};
 use std::ffi::OsString;
-use std::process::{Command, ExitCode};
+use std::io;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, ExitCode, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 #[derive(clap::Args)]
@@ -19,26 +25,17 @@ pub struct AllocArgs {
     command: Vec<OsString>,
 }
 
-#[derive(clap::Args)]
-pub struct AttachArgs {
-    /// Number of the job
-    job: Target,
-    /// Its standard error, if that has a file of its own
-    #[arg(long)]
-    error: bool,
-}
-
 /// Between two questions whether the slots are there.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Between two attempts to reach a controller that is away.
+const AGAIN: Duration = Duration::from_secs(1);
+/// The number of the job in whose slots something runs.
+const ENV_JOB: &str = "PULC_QUEUE_JOB";
 
 pub fn alloc(args: AllocArgs) -> ExitCode {
-    let outcome = allocate(args.options).and_then(|(mut client, job)| {
+    let outcome = allocate(args.options).and_then(|(line, job)| {
         eprintln!("pulc: job {} has {}", job.label(), list(&job.nodes));
-        let ended = run_inside(&job, args.command);
-        let target = Target { number: job.number, index: None };
-        let verb = Verb::Cancel(StopKind::Gently);
-        ask_on(&mut client, QueueRequest::Change { targets: vec![target], verb })?;
-        ended
+        run_inside(line, &job, args.command)
     });
     match outcome {
         Ok(code) => ExitCode::from(code),
@@ -46,26 +43,31 @@ pub fn alloc(args: AllocArgs) -> ExitCode {
     }
 }
 
-/// Waits until the slots are ours. Something has to hold them: a script that only sleeps.
+/// Waits until the slots are ours. Something has to hold them: a script that only sleeps. Returns the line to which it is tied.
 fn allocate(mut options: Options) -> Result<(Client, JobView), String> {
     options.hold_slots();
-    let spec = submit::spec(submit::Args { options, command: Vec::new() })?;
-    let mut client = connect()?;
-    let QueueReply::Accepted { number, .. } = ask_on(&mut client, QueueRequest::Submit(Box::new(spec)))? else {
+    let mut spec = submit::spec(submit::Args { options, command: Vec::new() })?;
+    // It takes slots only when it is tied to us: nothing may hold them for somebody who died in between.
+    spec.hold = true;
+    let mut line = connect()?;
+    let QueueReply::Accepted { number, .. } = ask_on(&mut line, QueueRequest::Submit(Box::new(spec)))? else {
         return Err("no job number came back".to_owned());
     };
+    let target = Target { number, index: None };
+    line.send(&Request::Queue(Box::new(QueueRequest::Tie(target)))).map_err(|error| error.to_string())?;
+    let release = QueueRequest::Change { targets: vec![target], verb: Verb::Release };
+    match ask_on(&mut line, release)? {
+        QueueReply::Done { .. } => {}
+        _ => return Err(format!("job {number} has ended before it began")),
+    }
+    let mut client = connect()?;
     let mut told = false;
     loop {
         let job = one(&mut client, number)?;
         match job.state {
-            JobState::Running => return Ok((client, job)),
-            JobState::Ended(_) => {
-                return Err(format!(
-                    "job {number} has ended: {}",
-                    job.text.unwrap_or_else(|| job.state.word().to_owned())
-                ));
-            }
-            _ if !told => {
+            JobState::Running => return Ok((line, job)),
+            JobState::Ended(_) => return Err(format!("job {number} has ended: {}", how(&job))),
+            JobState::Pending if !told => {
                 if let Some(text) = &job.text {
                     eprintln!("pulc: job {number} waits: {text}");
                 }
@@ -84,85 +86,122 @@ fn one(client: &mut Client, number: JobNumber) -> Result<JobView, String> {
     }
 }
 
-fn run_inside(job: &JobView, command: Vec<OsString>) -> Result<u8, String> {
+fn how(job: &JobView) -> String {
+    job.text.clone().unwrap_or_else(|| job.state.word().to_lowercase())
+}
+
+fn run_inside(line: Client, job: &JobView, command: Vec<OsString>) -> Result<u8, String> {
     let mut words = command.into_iter();
     let shell = || std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
     let program = words.next().unwrap_or_else(shell);
     let instance = job.attempt_id.map(|id| id.to_string()).unwrap_or_default();
-    let status = Command::new(&program)
+    let mut child = Command::new(&program)
         .args(words)
         .env("PULC_ALLOCATION", instance)
-        .env("PULC_QUEUE_JOB", job.label())
+        .env(ENV_JOB, job.label())
         .env("PULC_NODE_LIST", list(&job.nodes))
-        .status();
-    let status = status.map_err(|error| format!("cannot run {}: {error}", program.display()))?;
-    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+        .spawn()
+        .map_err(|error| format!("cannot run {}: {error}", program.display()))?;
+    // After the child, which takes them: what a terminal sends is for the command, and must not take its slots away.
+    let _signals =
+        SignalFd::new(&[SIGINT, SIGQUIT], false).map_err(|error| format!("cannot keep signals off: {error}"))?;
+    let target = Target { number: job.number, index: None };
+    let over = Arc::new(AtomicBool::new(false));
+    let is_over = over.clone();
+    let tie = std::thread::Builder::new()
+        .name("tie".to_owned())
+        .spawn(move || {
+            let ended = until_it_ends(line, QueueRequest::Tie(target))?;
+            if is_over.load(Ordering::Acquire) {
+                return Some(ended);
+            }
+            tell_loss(&ended);
+            None
+        })
+        .map_err(|error| format!("cannot start a thread: {error}"))?;
+    let status = child.wait().map_err(|error| format!("cannot wait for {}: {error}", program.display()))?;
+    over.store(true, Ordering::Release);
+    if !give_back(job)
+        && let Ok(Some(ended)) = tie.join()
+    {
+        // It had ended before, and that was not said yet.
+        tell_loss(&ended);
+    }
+    Ok(code_of(status))
+}
+
+fn tell_loss(job: &JobView) {
+    eprintln!("pulc: job {} has ended: {}; its slots are gone", job.label(), how(job));
+}
+
+/// What a shell would say of it.
+fn code_of(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+    u8::try_from(code).unwrap_or(1)
+}
+
+/// Waits for the answer to a question that was asked on `line` and is answered when a job has ended; asks again whenever a daemon in between
+/// is away. None when the job is not known any more.
+fn until_it_ends(mut line: Client, question: QueueRequest) -> Option<JobView> {
+    loop {
+        match line.receive().map_err(|error| error.to_string()).and_then(unwrap) {
+            Ok(QueueReply::Jobs(jobs)) => return jobs.into_iter().next(),
+            // The answer to something else.
+            Ok(_) => continue,
+            Err(_) => {}
+        }
+        line = loop {
+            std::thread::sleep(AGAIN);
+            if let Ok(line) = connect()
+                && line.send(&Request::Queue(Box::new(question.clone()))).is_ok()
+            {
+                break line;
+            }
+        };
+    }
+}
+
+/// Returns whether there was something to give back.
+fn give_back(job: &JobView) -> bool {
+    let target = Target { number: job.number, index: None };
+    let change = QueueRequest::Change { targets: vec![target], verb: Verb::Cancel(StopKind::Gently) };
+    // It may have ended by itself, which the other thread has said.
+    match connect().and_then(|mut client| ask_on(&mut client, change)) {
+        Ok(_) => true,
+        Err(why) if why.contains("has ended already") => false,
+        Err(why) => {
+            eprintln!(
+                "pulc: {why}; the slots of job {} come free by themselves within a minute after that",
+                job.label()
+            );
+            true
+        }
+    }
 }
 
 fn list(nodes: &[Placed]) -> String {
     nodes.iter().map(|part| format!("{}:{}", part.name, part.ranks)).collect::<Vec<_>>().join(",")
 }
 
-pub fn attach(args: &AttachArgs) -> ExitCode {
-    match follow(args) {
-        Ok(code) => code,
-        Err(why) => fail(&why),
-    }
-}
-
-/// A process on the job's first node reads the file for us until the job has ended.
-fn follow(args: &AttachArgs) -> Result<ExitCode, String> {
-    let mut client = connect()?;
-    let job = match ask_on(&mut client, QueueRequest::Job(args.job))? {
-        QueueReply::Jobs(jobs) if jobs.len() == 1 => jobs.into_iter().next().ok_or("no job")?,
-        QueueReply::Jobs(jobs) => return Err(format!("{} tasks are meant; name one, like {}_1", jobs.len(), args.job)),
-        _ => return Err("the daemon gave an answer to another question; use the same pulc for both".to_owned()),
-    };
-    let Some(first) = job.nodes.first() else {
-        return Err(format!("job {} has not been started; `pulc job {}` says why", job.label(), job.label()));
-    };
-    let own = if args.error { &job.files.error } else { &job.files.output };
-    let pattern = own.as_ref().or(job.files.output.as_ref()).ok_or("the job has no output file")?;
-    let file = job.file(pattern);
-    let mut launch = crate::run::launch_of(crate::run::Wanted {
-        ranks: 1,
-        nodes: None,
-        hosts: Vec::new(),
-        label: false,
-        timeout_ms: None,
-        directory: Some(job.directory.clone().into()),
-        variables: Vec::new(),
-        native: true,
-        command: vec!["tail".into(), "-n".into(), "+1".into(), "-F".into(), "--".into(), file.into()],
-    })?;
-    launch.pin = false;
-    let hosts = vec![Host { name: first.name.clone(), ranks: None }];
-    let run = RunSpec { ranks: 1, nodes: None, hosts, timeout_ms: None, allocation: None, launch };
-    let mut reader = connect()?;
-    reader.send(&Request::Run(Box::new(run))).map_err(|error| error.to_string())?;
-    let stop = reader.sender();
-    let waiting = std::thread::spawn(move || {
-        let target = Target { number: job.number, index: None };
-        let wait = Request::Queue(Box::new(QueueRequest::Wait(target)));
-        let ended = client.call(&wait).map_err(|error| error.to_string()).and_then(unwrap);
-        // What was written last has to come through.
-        std::thread::sleep(Duration::from_millis(1500));
-        let _ = stop.send(&Request::Stop(StopKind::AtOnce));
-        ended
-    });
-    let mut sink = Sink::new(false, reader.sender());
-    loop {
-        match reader.receive() {
-            Ok(Reply::Output { node, rank, stream, more, bytes }) => sink.put(node, rank, stream, more, bytes),
-            Ok(Reply::Ended(_)) => break,
-            Ok(Reply::Refused { why }) => return Err(why),
-            Ok(_) => {}
-            Err(error) => return Err(format!("the daemon is gone: {error}")),
+/// What is started by hand in the slots of a job ends with that job: they are somebody else's then. (What a job's own processes start
+/// ends with them.)
+pub fn end_with_the_slots(sender: ClientSender) -> io::Result<()> {
+    let job = std::env::var(ENV_JOB).ok().and_then(|text| text.parse::<Target>().ok());
+    let Some(job) = job.filter(|_| std::env::var_os(ENV_RANK).is_none()) else { return Ok(()) };
+    std::thread::Builder::new().name("slots".to_owned()).spawn(move || {
+        let question = QueueRequest::Wait(job);
+        let line = loop {
+            if let Ok(line) = connect()
+                && line.send(&Request::Queue(Box::new(question.clone()))).is_ok()
+            {
+                break line;
+            }
+            std::thread::sleep(AGAIN);
+        };
+        if until_it_ends(line, question).is_some() {
+            eprintln!("pulc: job {job}, in whose slots this runs, has ended");
+            let _ = sender.send(&Request::Stop(StopKind::Gently));
         }
-    }
-    match waiting.join() {
-        Ok(Ok(QueueReply::Jobs(jobs))) => Ok(ExitCode::from(jobs.iter().map(submit::status).max().unwrap_or(0))),
-        Ok(Err(why)) => Err(why),
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    })?;
+    Ok(())
 }

@@ -1,7 +1,6 @@
-//! `pulc cancel`, `hold`, `release`, `suspend`, `resume`, `requeue`, `alter`: what is done with jobs that are there.
+//! `pulc hold`, `release`, `suspend`, `resume`, `requeue`, `alter`: what is done with jobs that are there.
 
 use super::{ask, fail, words};
-use pulc_control::StopKind;
 use pulc_control::queue::{Class, QueueReply, QueueRequest, Target, Verb};
 use std::process::ExitCode;
 
@@ -10,15 +9,6 @@ pub struct Jobs {
     /// Numbers of jobs; 17 for all tasks of array 17, 17_3 for one of them
     #[arg(required = true)]
     jobs: Vec<Target>,
-}
-
-#[derive(clap::Args)]
-pub struct CancelArgs {
-    #[command(flatten)]
-    jobs: Jobs,
-    /// Send SIGKILL at once instead of SIGTERM first
-    #[arg(short = '9', long)]
-    now: bool,
 }
 
 #[derive(clap::Args)]
@@ -31,11 +21,6 @@ pub struct AlterArgs {
     /// Another time limit, or unlimited
     #[arg(short = 't', long = "time", value_name = "TIME")]
     time: Option<String>,
-}
-
-pub fn cancel(args: CancelArgs) -> ExitCode {
-    let kind = if args.now { StopKind::AtOnce } else { StopKind::Gently };
-    change(args.jobs, Verb::Cancel(kind))
 }
 
 pub fn alter(args: AlterArgs) -> ExitCode {

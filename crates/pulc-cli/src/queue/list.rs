@@ -9,12 +9,75 @@ pub struct QueueArgs {
     /// One JSON array
     #[arg(long)]
     json: bool,
-    /// Only jobs in this state (running, pending, suspended …)
-    #[arg(short = 't', long, value_name = "STATE")]
-    state: Option<String>,
-    /// Only this job, or the tasks of this array
-    #[arg(short = 'j', long, value_name = "JOB")]
-    job: Option<Target>,
+    #[command(flatten)]
+    filter: Filter,
+    /// Only these jobs, or the tasks of these arrays
+    #[arg(short = 'j', long, value_name = "JOB,…", value_delimiter = ',')]
+    job: Vec<Target>,
+    /// No line with the names of the columns
+    #[arg(long)]
+    no_header: bool,
+}
+
+/// Which jobs are meant, by what they are.
+#[derive(clap::Args)]
+pub struct Filter {
+    /// Only jobs in these states (running, pending, suspended …, or R, PD, S …)
+    #[arg(short = 't', long, value_name = "STATE,…", value_delimiter = ',')]
+    state: Vec<String>,
+    /// Only jobs of these users, by name or number
+    #[arg(short = 'u', long, value_name = "USER,…", value_delimiter = ',')]
+    user: Vec<String>,
+    /// Only jobs of your own
+    #[arg(long)]
+    me: bool,
+}
+
+impl Filter {
+    pub fn is_empty(&self) -> bool {
+        self.state.is_empty() && self.user.is_empty() && !self.me
+    }
+
+    /// Leaves those that are meant.
+    ///
+    /// # Errors
+    /// One line for the user.
+    pub fn keep(&self, jobs: &mut Vec<JobView>) -> Result<(), String> {
+        if let Some(word) = self.state.iter().find(|word| !JobState::ALL.iter().any(|state| is_called(*state, word))) {
+            let known: Vec<&str> = JobState::ALL.iter().map(|state| state.word()).collect();
+            return Err(format!("{word:?} is no state; there are {}", known.join(", ")));
+        }
+        let mut users = self.user.iter().map(|user| user_number(user)).collect::<Result<Vec<u32>, String>>()?;
+        if self.me {
+            users.push(rustix::process::getuid().as_raw());
+        }
+        jobs.retain(|job| self.state.is_empty() || self.state.iter().any(|word| is_called(job.state, word)));
+        jobs.retain(|job| users.is_empty() || users.contains(&job.user));
+        Ok(())
+    }
+}
+
+fn is_called(state: JobState, word: &str) -> bool {
+    state.word().eq_ignore_ascii_case(word) || state.short().eq_ignore_ascii_case(word)
+}
+
+/// The number of a user that is named.
+fn user_number(user: &str) -> Result<u32, String> {
+    if let Ok(number) = user.parse() {
+        return Ok(number);
+    }
+    let accounts = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let own = |line: &&str| line.split(':').next() == Some(user);
+    let number = accounts.lines().find(own).and_then(|line| line.split(':').nth(2)?.parse().ok());
+    number.ok_or_else(|| format!("there is no user {user:?} in /etc/passwd; give the number"))
+}
+
+/// Whether a job is this one, or a task of this array.
+pub fn is_meant(job: &JobView, target: Target) -> bool {
+    match target.index {
+        None => job.number == target.number || job.task.is_some_and(|(array, _)| array == target.number),
+        index => job.task == index.map(|index| (target.number, index)),
+    }
 }
 
 #[derive(clap::Args)]
@@ -31,22 +94,24 @@ pub struct HistoryArgs {
     /// Number of jobs
     #[arg(short = 'n', long, value_name = "N", default_value_t = 50)]
     at_most: u32,
+    /// Only these jobs, or the tasks of these arrays
+    #[arg(short = 'j', long, value_name = "JOB,…", value_delimiter = ',')]
+    job: Vec<Target>,
     /// One JSON array
     #[arg(long)]
     json: bool,
 }
 
 pub fn queue(args: &QueueArgs) -> ExitCode {
-    print(jobs(QueueRequest::Queue).map(|mut jobs| {
-        jobs.retain(|job| {
-            let state = args.state.as_ref().is_none_or(|state| job.state.word().eq_ignore_ascii_case(state));
-            let named = args.job.is_none_or(|target| match target.index {
-                None => job.number == target.number || job.task.is_some_and(|(array, _)| array == target.number),
-                index => job.task == index.map(|index| (target.number, index)),
-            });
-            state && named
-        });
-        if args.json { json(&jobs) } else { queue_table(&jobs) }
+    print(jobs(QueueRequest::Queue).and_then(|mut jobs| {
+        args.filter.keep(&mut jobs)?;
+        jobs.retain(|job| args.job.is_empty() || args.job.iter().any(|target| is_meant(job, *target)));
+        Ok(match (args.json, args.no_header) {
+            (true, _) => json(&jobs),
+            (false, true) if jobs.is_empty() => String::new(),
+            (false, true) => queue_table(&jobs).split_inclusive('\n').skip(1).collect(),
+            (false, false) => queue_table(&jobs),
+        })
     }))
 }
 
@@ -60,8 +125,12 @@ pub fn job(args: &JobArgs) -> ExitCode {
 }
 
 pub fn history(args: &HistoryArgs) -> ExitCode {
-    let request = QueueRequest::History { at_most: args.at_most };
-    print(jobs(request).map(|jobs| if args.json { json(&jobs) } else { history_table(&jobs) }))
+    // Of what is named all is looked through.
+    let at_most = if args.job.is_empty() { args.at_most } else { u32::MAX };
+    print(jobs(QueueRequest::History { at_most }).map(|mut jobs| {
+        jobs.retain(|job| args.job.is_empty() || args.job.iter().any(|target| is_meant(job, *target)));
+        if args.json { json(&jobs) } else { history_table(&jobs) }
+    }))
 }
 
 /// # Errors

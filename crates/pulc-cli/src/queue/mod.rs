@@ -2,12 +2,15 @@
 //! tables. Each command is one request and one answer, but those that wait or follow.
 
 pub mod alloc;
+pub mod attach;
+pub mod cancel;
 pub mod change;
 pub mod directives;
 pub mod events;
 pub mod list;
 pub mod names;
 pub mod operator;
+pub mod options;
 pub mod submit;
 pub mod top;
 pub mod words;

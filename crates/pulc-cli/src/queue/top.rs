@@ -3,11 +3,12 @@
 
 use super::{ask, fail, list, operator};
 use pulc_control::StopKind;
-use pulc_control::queue::{JobView, QueueRequest, Target, Verb};
+use pulc_control::queue::{JobNumber, JobView, QueueRequest, Target, Verb};
+use pulc_hal::os::signals::{SIGHUP, SIGINT, SIGTERM, SignalFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 use std::fmt::Write as _;
-use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 #[derive(clap::Args)]
@@ -23,26 +24,37 @@ pub fn run(args: &Args) -> ExitCode {
     if args.once || !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
         return super::print(look().map(|(nodes, jobs)| nodes + "\n" + &list::queue_table(&jobs)));
     }
+    // Before the screen is changed: whoever ends us by a signal gets the terminal back as it was.
+    let Ok(signals) = SignalFd::new(&[SIGINT, SIGTERM, SIGHUP], false) else { return fail("cannot watch signals") };
     let Ok(screen) = Screen::open() else { return fail("this is no terminal that can be set; use --once") };
-    let mut chosen = 0;
+    let code = watch(&signals);
+    drop(screen);
+    code
+}
+
+fn watch(signals: &SignalFd) -> ExitCode {
+    // The chosen job, not its line: lines move when jobs start and end.
+    let mut chosen: Option<JobNumber> = None;
     let mut word = String::new();
     loop {
         let (text, jobs) = match look() {
             Ok((nodes, jobs)) => (nodes, jobs),
             Err(why) => (format!("{why}\n"), Vec::new()),
         };
-        chosen = chosen.min(jobs.len().saturating_sub(1));
-        draw(&text, &jobs, chosen, &word);
-        match key() {
-            Some(b'q' | 3) => break,
-            Some(b'k') => chosen = chosen.saturating_sub(1),
-            Some(b'j') => chosen += 1,
-            Some(key) => word = jobs.get(chosen).map(|job| act(job, key)).unwrap_or_default(),
-            None => {}
+        let at = chosen.and_then(|number| jobs.iter().position(|job| job.number == number)).unwrap_or(0);
+        chosen = jobs.get(at).map(|job| job.number);
+        draw(&text, &jobs, at, &word);
+        let to = |at: usize| jobs.get(at.min(jobs.len().saturating_sub(1))).map(|job| job.number);
+        match next(signals) {
+            Next::Key(b'q' | 3) => return ExitCode::SUCCESS,
+            Next::Key(b'k') => chosen = to(at.saturating_sub(1)),
+            Next::Key(b'j') => chosen = to(at + 1),
+            Next::Key(key) => word = jobs.get(at).map(|job| act(job, key)).unwrap_or_default(),
+            Next::Signal(signal) => return ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),
+            Next::Closed => return ExitCode::SUCCESS,
+            Next::Nothing => {}
         }
     }
-    drop(screen);
-    ExitCode::SUCCESS
 }
 
 fn look() -> Result<(String, Vec<JobView>), String> {
@@ -85,19 +97,32 @@ fn draw(nodes: &str, jobs: &[JobView], chosen: usize, word: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// The next key within a second; arrows are told as j and k.
-fn key() -> Option<u8> {
+enum Next {
+    Key(u8),
+    Signal(i32),
+    /// The terminal has gone.
+    Closed,
+    Nothing,
+}
+
+/// The next key or signal within a second; arrows are told as j and k.
+fn next(signals: &SignalFd) -> Next {
     let stdin = std::io::stdin();
     let second = Timespec { tv_sec: 1, tv_nsec: 0 };
-    if !matches!(poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&second)), Ok(1)) {
-        return None;
+    let mut both = [PollFd::new(&stdin, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
+    if !matches!(poll(&mut both, Some(&second)), Ok(1..)) {
+        return Next::Nothing;
+    }
+    if both[1].revents().contains(PollFlags::IN) {
+        return signals.read().map_or(Next::Closed, Next::Signal);
     }
     let mut bytes = [0; 8];
-    match stdin.lock().read(&mut bytes) {
-        Ok(0) | Err(_) => Some(b'q'),
-        Ok(_) if bytes.starts_with(b"\x1b[A") => Some(b'k'),
-        Ok(_) if bytes.starts_with(b"\x1b[B") => Some(b'j'),
-        Ok(_) => Some(bytes[0]),
+    // Not through the standard library's buffer, which would keep what comes behind the first key.
+    match rustix::io::read(&stdin, &mut bytes) {
+        Ok(0) | Err(_) => Next::Closed,
+        Ok(_) if bytes.starts_with(b"\x1b[A") || bytes.starts_with(b"\x1bOA") => Next::Key(b'k'),
+        Ok(_) if bytes.starts_with(b"\x1b[B") || bytes.starts_with(b"\x1bOB") => Next::Key(b'j'),
+        Ok(_) => Next::Key(bytes[0]),
     }
 }
 

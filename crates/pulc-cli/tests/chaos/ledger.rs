@@ -2,7 +2,7 @@
 //! when it ends, and numbered lines to its output; so what really ran is known without asking the queue.
 
 use crate::Chance;
-use pulc_testkit::{Cluster, leftovers};
+use pulc_testkit::{Cluster, finish_within, leftovers, start};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,45 +11,66 @@ use std::time::{Duration, Instant};
 const HANG: Duration = Duration::from_secs(150);
 const LINES: usize = 20;
 
+/// A client that has not been answered.
+pub struct Submission {
+    client: std::process::Child,
+    requeue: bool,
+}
+
 pub struct Workload<'a> {
     pub cluster: &'a Cluster,
     /// Number of each accepted job, and whether it may be started again.
     pub accepted: BTreeMap<u64, bool>,
+    /// Processes of jobs were killed.
+    pub kills_processes: bool,
     mark: String,
-    count: u64,
 }
 
 impl Workload<'_> {
     pub fn new(cluster: &Cluster, seed: u64) -> Workload<'_> {
         let mark = format!("chaos-{}-{seed}", std::process::id());
-        Workload { cluster, accepted: BTreeMap::new(), mark, count: 0 }
+        Workload { cluster, accepted: BTreeMap::new(), kills_processes: false, mark }
     }
 
     /// Submits so many jobs from hosts by chance. One that is refused, or whose daemon is away, was never accepted.
     pub fn submit(&mut self, chance: &mut Chance, jobs: u32) {
         for _ in 0..jobs {
-            self.count += 1;
-            let host = self.cluster.host(chance.below(self.cluster.hosts().len() as u64) as usize);
-            let directory = self.cluster.directory().to_string_lossy().into_owned();
-            let (ranks, requeue) = ((1 + chance.below(3)).to_string(), chance.below(3) > 0);
-            let pause = ["0", "0.02", "0.1"][chance.below(3) as usize];
-            let script = format!(
-                "echo begin $PULC_QUEUE_JOB $PULC_ATTEMPT $PULC_RANK >> ledger; i=0; \
-                 while [ $i -lt {LINES} ]; do echo $PULC_RANK line $i; i=$((i+1)); sleep {pause}; done; \
-                 (setsid sleep 1000 &); echo end $PULC_QUEUE_JOB $PULC_ATTEMPT $PULC_RANK >> ledger"
-            );
-            let mark = format!("PULC_TEST_MARK={}", self.mark);
-            let mut words =
-                vec!["submit", "--parsable", "--overbook", "-D", &directory, "-o", "job-%j.out", "--env", &mark];
-            words.extend(["--kill-delay", "1", "-n", &ranks]);
-            words.push(if requeue { "--requeue" } else { "--no-requeue" });
-            words.extend(["sh", "-c", &script]);
-            let said = host.pulc(&words);
-            if said.code() == Some(0)
-                && let Ok(number) = said.stdout.trim().parse()
-            {
-                self.accepted.insert(number, requeue);
-            }
+            let submission = self.begin_to_submit(chance);
+            self.end_to_submit(submission);
+        }
+    }
+
+    /// Starts a client that submits a job from a host by chance; its answer may be long in coming.
+    pub fn begin_to_submit(&self, chance: &mut Chance) -> Submission {
+        let host = self.cluster.host(chance.below(self.cluster.hosts().len() as u64) as usize);
+        let directory = self.cluster.directory().to_string_lossy().into_owned();
+        let (ranks, requeue) = ((1 + chance.below(3)).to_string(), chance.below(3) > 0);
+        let pause = ["0", "0.02", "0.1"][chance.below(3) as usize];
+        let deaf = ["", "trap '' TERM; "][chance.below(2) as usize];
+        let script = format!(
+            "echo begin $PULC_QUEUE_JOB $PULC_ATTEMPT $PULC_RANK >> ledger; {deaf}i=0; \
+             while [ $i -lt {LINES} ]; do echo $PULC_RANK line $i; i=$((i+1)); sleep {pause}; done; \
+             (setsid sleep 1000 &); echo end $PULC_QUEUE_JOB $PULC_ATTEMPT $PULC_RANK >> ledger"
+        );
+        let mark = format!("PULC_TEST_MARK={}", self.mark);
+        let mut command = host.command();
+        command.args(["submit", "--parsable", "--overbook", "-D", &directory, "-o", "job-%j.out", "--env", &mark]);
+        command.args(["--kill-delay", "1", "-n", &ranks, if requeue { "--requeue" } else { "--no-requeue" }]);
+        Submission {
+            client: start({
+                command.args(["sh", "-c", &script]);
+                command
+            }),
+            requeue,
+        }
+    }
+
+    pub fn end_to_submit(&mut self, submission: Submission) {
+        let said = finish_within(submission.client, HANG);
+        if said.code() == Some(0)
+            && let Ok(number) = said.stdout.trim().parse()
+        {
+            self.accepted.insert(number, submission.requeue);
         }
     }
 
@@ -124,7 +145,9 @@ impl Workload<'_> {
             if state == "COMPLETED" {
                 wrong.extend(self.incomplete(*number, ranks, attempts));
             }
-            if state == "FAILED" && !job["text"].as_str().unwrap_or_default().contains("keeper") {
+            let text = job["text"].as_str().unwrap_or_default();
+            let by_us = text.contains("keeper") || (self.kills_processes && text.contains("SIGKILL"));
+            if state == "FAILED" && !by_us {
                 wrong.push(format!("job {number} failed for no reason of its own: {}", job["text"]));
             }
         }

@@ -151,5 +151,9 @@ fn what_makes_no_sense_is_refused_with_what_and_why() {
     let unwritable = submit(&cluster, 0, &["-o", "/no/such/directory/out", "true"]);
     let failed = wait_for(host, &unwritable, "FAILED");
     assert!(text(&failed, "text").contains("/no/such/directory/out"), "{failed}");
+    // A disk that takes nothing: a job whose output is lost does not go on as if it were kept.
+    let full = submit(&cluster, 0, &["-o", "/dev/full", "sh", "-c", "echo word; sleep 1000"]);
+    let failed = wait_for(host, &full, "FAILED");
+    assert!(text(&failed, "text").contains("output cannot be written to /dev/full"), "{failed}");
     end(&cluster);
 }

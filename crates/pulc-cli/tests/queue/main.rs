@@ -1,6 +1,7 @@
 //! The queue on real daemons, each host in a network namespace of its own: jobs go in, run, give way, end; daemons are killed and come
 //! back, the controller's among them; hosts vanish. Nothing is lost, nothing runs twice unasked, nothing is left.
 
+mod commands;
 mod faults;
 mod figures;
 mod life;

@@ -103,6 +103,8 @@ impl Daemon {
         let (mut terminate, mut interrupt) = (on_signal(SignalKind::terminate())?, on_signal(SignalKind::interrupt())?);
         // Whoever closes a terminal does not mean us.
         let _hangup = on_signal(SignalKind::hangup())?;
+        // A limit on the size of files fails a write, as a full disk does, and is no reason to die.
+        let _file_size = on_signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?;
         let tie = tie()?;
         tell_ready()?;
         let mut leaving = false;

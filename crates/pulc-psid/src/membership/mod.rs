@@ -6,6 +6,8 @@
 //! long time before it is given up. A node that was itself asleep blames nobody for the silence it slept through.
 
 #[cfg(test)]
+mod scale;
+#[cfg(test)]
 mod tests;
 
 use crate::mesh::DownWhy;

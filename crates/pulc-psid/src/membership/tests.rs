@@ -4,7 +4,7 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 
-fn timing() -> Timing {
+pub(super) fn timing() -> Timing {
     Timing {
         beat: Nanos::from_ms(1000),
         tick: Nanos::from_ms(250),
