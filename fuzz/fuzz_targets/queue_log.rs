@@ -1,4 +1,4 @@
 //! Fuzz target: what is in the inputs, and what must hold, says the function. Run by `cargo xtask fuzz queue_log`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| pulc_sched::fuzz::journal(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| pulc_psid::fuzz::queue_log(bytes));

@@ -1,6 +1,5 @@
 //! `cargo xtask chaos`: the cluster under work while everything breaks that can, on namespaced nodes. `--short` does every fault once, and one
-//! mix. What came of each fault is written to `docs/chaos.md`, with what of the list is tested elsewhere and what is not. Called by `main`
-//! and by `test --full`.
+//! mix. What came of each fault is written to `docs/chaos.md`, with what of the list is tested elsewhere and what is not. Called by `main`.
 
 use crate::steps::{self, Outcome, Scratch, cargo};
 use std::collections::BTreeMap;
@@ -24,12 +23,6 @@ pub struct Arguments {
     fault: Option<String>,
     /// Only tests with this in their name: by_itself, mixed; writes no table
     only: Option<String>,
-}
-
-impl Arguments {
-    pub fn short() -> Arguments {
-        Arguments { short: true, rounds: 1, seed: None, fault: None, only: None }
-    }
 }
 
 /// For one round of everything.

@@ -80,5 +80,5 @@ fn tokens_are_read_or_refused() {
 
 #[test]
 fn logs_of_the_queue_are_read_or_refused() {
-    replay("queue_log", 3000, pulc_sched::fuzz::journal);
+    replay("queue_log", 3000, pulc_psid::fuzz::queue_log);
 }

@@ -1,4 +1,4 @@
-//! What is done with bytes from other daemons, from keepers, and from users' hands: for fuzz targets (`fuzz/`) and for the replay of
+//! What is done with bytes from other daemons, from keepers, from a disk, and from users' hands: for fuzz targets (`fuzz/`) and for the replay of
 //! their corpora. Not for programs.
 
 use crate::identity::Token;
@@ -33,4 +33,9 @@ pub fn token(bytes: &[u8]) {
     if let Ok(token) = Token::parse(&Token::text_of(bytes)) {
         assert!(!token.addresses.is_empty());
     }
+}
+
+/// The log of the queue as the controller's disk gives it back.
+pub fn queue_log(bytes: &[u8]) {
+    pulc_sched::fuzz::journal(bytes);
 }

@@ -141,14 +141,8 @@ impl Controller {
         self.now = now.max(self.now);
         match event {
             Event::Ask { ticket, user, request } => self.ask(ticket, user, request),
-            Event::Hung { ticket } => {
-                self.forget_client(ticket);
-                self.cut(ticket);
-            }
-            Event::Away { ticket } => {
-                self.forget_client(ticket);
-                self.loosen(ticket);
-            }
+            Event::Hung { ticket } => self.cut(ticket),
+            Event::Away { ticket } => self.loosen(ticket),
             Event::Node(node) => self.node_seen(node),
             Event::Report { from, job, report } => self.reported(from, job, report),
             Event::Roll { from, jobs } => self.roll(from, &jobs),
@@ -177,11 +171,6 @@ impl Controller {
         let all = limits.chain(begins.chain(borders).filter(|at| *at > self.now)).chain(graces);
         let all = all.chain(self.loose_until());
         all.min()
-    }
-
-    fn forget_client(&mut self, ticket: u64) {
-        self.followers.retain(|follower| *follower != ticket);
-        self.waits.retain(|(waiter, _)| *waiter != ticket);
     }
 
     pub(crate) fn record(&mut self, change: Change) {

@@ -41,6 +41,7 @@ impl Controller {
 
     /// The client has gone, and its jobs go too.
     pub(crate) fn cut(&mut self, ticket: u64) {
+        self.forget_client(ticket);
         for number in self.held_by(ticket) {
             self.ties.remove(&number);
             self.cancel_tied(number, "whoever it was for has gone");
@@ -49,9 +50,15 @@ impl Controller {
 
     /// The client may come back.
     pub(crate) fn loosen(&mut self, ticket: u64) {
+        self.forget_client(ticket);
         for number in self.held_by(ticket) {
             self.ties.insert(number, Tie::Loose(self.now));
         }
+    }
+
+    fn forget_client(&mut self, ticket: u64) {
+        self.followers.retain(|follower| *follower != ticket);
+        self.waits.retain(|(waiter, _)| *waiter != ticket);
     }
 
     fn held_by(&self, ticket: u64) -> Vec<JobNumber> {
