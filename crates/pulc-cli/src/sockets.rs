@@ -6,9 +6,10 @@ use pulc_sockets::message::Request;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-const NOTES: &str = "A line is a connection of which one end at least has asked to be promoted: processes and addresses (the end that \
-called connect first), the path of each direction, bytes that went through the ring, bells that woke a sleeping reader, and how often the \
-direction went back to the kernel; at the end, why it stays there.";
+const NOTES: &str = "A line is a connection of which one end at least has asked to be promoted, or has said why it does not ask: processes \
+and addresses (the end that called connect first; 0 is a process that has not asked), the path of each direction, bytes that went through \
+the ring, bells that woke a sleeping reader, and how often the direction went back to the kernel; at the end, why it stays there. A \
+connection asks after eight data calls, and again later where the reason may pass.";
 
 #[derive(clap::Args)]
 #[command(after_help = NOTES)]
@@ -68,22 +69,30 @@ fn receive(broker: &Seqpacket) -> io::Result<String> {
 const HEADINGS: [&str; 9] = ["PID", "PEER", "FROM", "TO", "PATH", "RING BYTES", "BELLS", "RETURNS", "WHY NOT"];
 /// The end of a list.
 const END: &str = ".";
+/// Before what is said of all connections.
+const REMARK: char = '#';
 
 fn list(broker: &Seqpacket) -> io::Result<()> {
     broker.send(&Request::List.encode(), &[])?;
     let mut rows = vec![HEADINGS.map(str::to_owned).to_vec()];
+    let mut remarks = Vec::new();
     let mut is_over = false;
     while !is_over {
         for row in receive(broker)?.lines() {
             is_over = row == END;
-            if !is_over {
-                rows.push(row.split('\t').map(str::to_owned).collect());
+            match row.strip_prefix(REMARK) {
+                Some(remark) => remarks.push(remark.to_owned()),
+                None if is_over => {}
+                None => rows.push(row.split('\t').map(str::to_owned).collect()),
             }
         }
     }
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(String::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..HEADINGS.len()).map(width).collect();
     let mut output = io::stdout().lock();
+    for remark in &remarks {
+        writeln!(output, "{remark}")?;
+    }
     for row in &rows {
         let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
         writeln!(output, "{}", cells.join("  ").trim_end())?;

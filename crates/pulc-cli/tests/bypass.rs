@@ -11,8 +11,8 @@ fn programs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../pulc-sockets-preload/tests/programs")
 }
 
-/// Runs a shell line where only loopback is; at most 200 s.
-fn isolated(line: &str, variables: &[(&str, &str)]) -> Output {
+/// Runs a shell line where no network is up; at most 200 s.
+fn alone(line: &str, variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new("timeout");
     command.args([
         "-k",
@@ -26,9 +26,14 @@ fn isolated(line: &str, variables: &[(&str, &str)]) -> Output {
         "--fork",
         "--kill-child",
     ]);
-    command.args(["sh", "-c", &format!("ip link set lo up && {line}")]);
+    command.args(["sh", "-c", line]);
     command.env_remove("LD_PRELOAD").env("PULC", PULC).envs(variables.iter().copied());
     command.output().unwrap()
+}
+
+/// The same where only loopback is. All of the line comes after that, also what it starts in the background.
+fn isolated(line: &str, variables: &[(&str, &str)]) -> Output {
+    alone(&format!("ip link set lo up || exit 1; {line}"), variables)
 }
 
 fn cannot_isolate(name: &str) -> bool {
@@ -60,16 +65,20 @@ fn streams_through_rings_are_those_of_the_kernel() {
     }
 }
 
+/// A server, and a client that ends it. Whatever the client says comes before the list.
+fn pair(server: &str, client: &str, what: &str) -> String {
+    let script = programs().join("echo.py").display().to_string();
+    format!(
+        "{server} python3 {script} server & SERVER=$!; {client} python3 {script} {what}; $PULC sockets; kill $SERVER; wait $SERVER || true"
+    )
+}
+
 #[test]
 fn two_processes_are_promoted_listed_and_sent_back() {
     if cannot_isolate("two_processes_are_promoted_listed_and_sent_back") {
         return;
     }
-    let script = programs().join("echo.py").display().to_string();
-    let line =
-        format!("$PULC bypass python3 {script} server & $PULC bypass python3 {script} client; $PULC sockets; wait",);
-    let output = isolated(&line, &[]);
-    let (said, words) = text(&output);
+    let (said, words) = text(&isolated(&pair("$PULC bypass", "$PULC bypass", "client"), &[]));
     assert!(said.contains("client: all echoes were right"), "{said}{words}");
     // While it ran: once on the ring, later on the kernel.
     assert!(said.contains("ring,ring"), "nothing was promoted: {said}{words}");
@@ -77,15 +86,28 @@ fn two_processes_are_promoted_listed_and_sent_back() {
 }
 
 #[test]
+fn a_broker_that_was_there_before_the_network_promotes_once_there_is_one() {
+    if cannot_isolate("a_broker_that_was_there_before_the_network_promotes_once_there_is_one") {
+        return;
+    }
+    let line = format!(
+        "$PULC bypass $PULC sockets; ip link set lo up || exit 1; {}",
+        pair("$PULC bypass", "$PULC bypass", "client")
+    );
+    let (said, words) = text(&alone(&line, &[]));
+    assert!(said.starts_with("nothing is promoted just now"), "the list does not say why: {said}{words}");
+    assert!(said.contains("client: all echoes were right"), "{said}{words}");
+}
+
+#[test]
 fn an_end_that_takes_no_part_never_notices() {
     if cannot_isolate("an_end_that_takes_no_part_never_notices") {
         return;
     }
-    let script = programs().join("echo.py").display().to_string();
     for (server, client) in
         [("$PULC bypass", ""), ("", "$PULC bypass"), ("PULC_SOCKETS=off $PULC bypass", "$PULC bypass")]
     {
-        let line = format!("{server} python3 {script} server & {client} python3 {script} client; wait");
+        let line = pair(server, client, "plain");
         let (said, words) = text(&isolated(&line, &[]));
         assert!(said.contains("client: all echoes were right"), "{said}{words}");
         assert!(!said.contains("ring,ring"), "one end alone was promoted: {said}{words}");

@@ -6,7 +6,9 @@ use crate::kernel::{option, result};
 use crate::{asleep, settings};
 use libc::{c_int, c_void};
 use pulc_hal::os::tcp_counts;
-use pulc_sockets::message::{ANSWER_BYTES, Answer, Join, NAME_BYTES, NO_SLOT, Place, Reason, Request, broker_name};
+use pulc_sockets::message::{
+    ANSWER_BYTES, Answer, Join, NAME_BYTES, NO_BOARD, NO_SLOT, Place, Reason, Request, broker_name,
+};
 use pulc_sockets::{Board, End, Side};
 use std::os::fd::{AsFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
@@ -33,7 +35,7 @@ pub fn join(fd: c_int, role: Role) -> Result<End, Reason> {
         Role::Unknown => return Err(Reason::NotTcp),
     };
     let cookie = option(fd, libc::SOL_SOCKET, SO_COOKIE).ok_or(Reason::NotTcp)?;
-    let request = Join { side, cookie, local, remote, slot: asleep::slot() };
+    let request = Join { side, cookie, local, remote, slot: asleep::slot(), board: NO_BOARD };
     let broker = connect().ok_or(Reason::NoBroker)?;
     let (answer, channel, board) = ask(&broker, &Request::Join(request)).ok_or(Reason::NoBroker)?;
     if answer.reason != Reason::None {

@@ -10,6 +10,8 @@ pub const REQUEST_BYTES: usize = 72;
 pub const ANSWER_BYTES: usize = 16;
 /// No slot of the board yet.
 pub const NO_SLOT: u32 = u32::MAX;
+/// What no broker calls its board.
+pub const NO_BOARD: u32 = 0;
 
 /// Name of a user's broker, in the abstract namespace (which belongs to a network namespace, as connections do).
 pub fn broker_name(uid: u32) -> [u8; NAME_BYTES] {
@@ -55,12 +57,25 @@ pub struct Join {
     pub local: Place,
     pub remote: Place,
     pub slot: u32,
+    /// The board that the slot is of, [`NO_BOARD`] without one.
+    pub board: u32,
+}
+
+/// "This connection of mine stays on the kernel, because …"
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Report {
+    pub side: Side,
+    pub reason: Reason,
+    pub local: Place,
+    pub remote: Place,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request {
     Join(Join),
-    /// All connections, one datagram each, then an empty list's end.
+    /// Is not answered.
+    Report(Report),
+    /// All connections, one a line, then a list's end.
     List,
     /// Back to the kernel: those of a process, or all (0).
     Demote(u32),
@@ -75,6 +90,7 @@ impl Request {
                 bytes[4] = 1;
                 bytes[5] = join.side as u8;
                 bytes[8..12].copy_from_slice(&join.slot.to_le_bytes());
+                bytes[12..16].copy_from_slice(&join.board.to_le_bytes());
                 bytes[16..24].copy_from_slice(&join.cookie.to_le_bytes());
                 put_place(&mut bytes[24..42], &join.local);
                 put_place(&mut bytes[42..60], &join.remote);
@@ -83,6 +99,13 @@ impl Request {
             Request::Demote(pid) => {
                 bytes[4] = 3;
                 bytes[8..12].copy_from_slice(&pid.to_le_bytes());
+            }
+            Request::Report(report) => {
+                bytes[4] = 4;
+                bytes[5] = report.side as u8;
+                bytes[8..12].copy_from_slice(&(report.reason as u32).to_le_bytes());
+                put_place(&mut bytes[24..42], &report.local);
+                put_place(&mut bytes[42..60], &report.remote);
             }
         }
         bytes
@@ -95,15 +118,20 @@ impl Request {
         if bytes.len() != REQUEST_BYTES || bytes[..4] != MAGIC {
             return Err(unknown());
         }
-        let number = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let number = word(8);
+        let side = || Side::of(u32::from(bytes[5])).ok_or_else(unknown);
+        let (local, remote) = (place(&bytes[24..42]), place(&bytes[42..60]));
         match bytes[4] {
             1 => Ok(Request::Join(Join {
-                side: Side::of(u32::from(bytes[5])).ok_or_else(unknown)?,
+                side: side()?,
                 cookie: u64::from_le_bytes(bytes[16..24].try_into().map_err(|_| unknown())?),
-                local: place(&bytes[24..42]),
-                remote: place(&bytes[42..60]),
+                local,
+                remote,
                 slot: number,
+                board: word(12),
             })),
+            4 => Ok(Request::Report(Report { side: side()?, reason: Reason::of(number), local, remote })),
             2 => Ok(Request::List),
             3 => Ok(Request::Demote(number)),
             _ => Err(unknown()),
@@ -145,10 +173,15 @@ pub enum Reason {
     Urgent = 15,
     Unwatched = 16,
     Closed = 17,
+    Slow = 18,
+    OtherBroker = 19,
+    KernelSilent = 20,
+    NoTrial = 21,
+    NotOpen = 22,
 }
 
 impl Reason {
-    pub const ALL: [Reason; 18] = [
+    pub const ALL: [Reason; 23] = [
         Reason::None,
         Reason::NoBroker,
         Reason::NotTcp,
@@ -167,7 +200,41 @@ impl Reason {
         Reason::Urgent,
         Reason::Unwatched,
         Reason::Closed,
+        Reason::Slow,
+        Reason::OtherBroker,
+        Reason::KernelSilent,
+        Reason::NoTrial,
+        Reason::NotOpen,
     ];
+
+    /// Whether it may be otherwise later: then the connection asks again.
+    pub fn may_pass(self) -> bool {
+        match self {
+            Reason::NoBroker
+            | Reason::PeerOfAnotherUser
+            | Reason::Full
+            | Reason::KernelUnknown
+            | Reason::NoMemory
+            | Reason::Slow
+            | Reason::KernelSilent
+            | Reason::NoTrial
+            | Reason::NotOpen => true,
+            Reason::None
+            | Reason::NotTcp
+            | Reason::PeerElsewhere
+            | Reason::NotTheSocket
+            | Reason::Forked
+            | Reason::HandedOver
+            | Reason::Option
+            | Reason::Waiting
+            | Reason::Excluded
+            | Reason::Told
+            | Reason::Urgent
+            | Reason::Unwatched
+            | Reason::Closed
+            | Reason::OtherBroker => false,
+        }
+    }
 
     pub fn of(number: u32) -> Reason {
         Reason::ALL.into_iter().find(|reason| *reason as u32 == number).unwrap_or(Reason::None)
@@ -187,13 +254,18 @@ impl Reason {
             Reason::Forked => "shared by a fork before it was promoted",
             Reason::HandedOver => "handed to another program",
             Reason::Option => "a socket option that only the kernel has",
-            Reason::Waiting => "the other end does not take part",
+            Reason::Waiting => "the other end does not take part, or not yet",
             Reason::Excluded => "its port is not among those of --only",
             Reason::Told => "told to by `pulc sockets demote`",
             Reason::NoMemory => "no memory",
             Reason::Urgent => "urgent data",
             Reason::Unwatched => "waited for in a way that is not followed",
             Reason::Closed => "closed",
+            Reason::Slow => "the broker took too long to answer; it is asked again",
+            Reason::OtherBroker => "its process began with a broker that is gone; start the program again",
+            Reason::KernelSilent => "the kernel did not say whose connection it is; it is asked again",
+            Reason::NoTrial => "the broker could not make a connection of its own to try the kernel with",
+            Reason::NotOpen => "not open both ways yet",
         }
     }
 }
@@ -203,6 +275,8 @@ impl Reason {
 pub struct Answer {
     pub reason: Reason,
     pub slot: u32,
+    /// What the broker calls its board; other brokers call theirs otherwise.
+    pub board: u32,
 }
 
 impl Answer {
@@ -211,6 +285,7 @@ impl Answer {
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4..8].copy_from_slice(&(self.reason as u32).to_le_bytes());
         bytes[8..12].copy_from_slice(&self.slot.to_le_bytes());
+        bytes[12..].copy_from_slice(&self.board.to_le_bytes());
         bytes
     }
 
@@ -221,7 +296,7 @@ impl Answer {
             return Err(Error::Message(bytes.len()));
         }
         let number = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        Ok(Answer { reason: Reason::of(number(4)), slot: number(8) })
+        Ok(Answer { reason: Reason::of(number(4)), slot: number(8), board: number(12) })
     }
 }
 
@@ -237,12 +312,14 @@ mod tests {
             local: Place::v4([127, 0, 0, 1], 6379),
             remote: Place { address: [9; 16], port: 65535 },
             slot: NO_SLOT,
+            board: 0x1234_5678,
         };
-        for request in [Request::Join(join), Request::List, Request::Demote(77)] {
+        let report = Report { side: Side::Active, reason: Reason::Excluded, local: join.remote, remote: join.local };
+        for request in [Request::Join(join), Request::Report(report), Request::List, Request::Demote(77)] {
             assert_eq!(Request::decode(&request.encode()).unwrap(), request);
         }
         for reason in Reason::ALL {
-            let answer = Answer { reason, slot: 5 };
+            let answer = Answer { reason, slot: 5, board: 9 };
             assert_eq!(Answer::decode(&answer.encode()).unwrap(), answer);
         }
         let good = Request::List.encode();

@@ -4,8 +4,10 @@
 
 use pulc_sockets::message::Place;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
+use std::cell::Cell;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 const HEADER_BYTES: usize = 16;
 const REQUEST_BYTES: usize = HEADER_BYTES + 56;
@@ -13,6 +15,8 @@ const REQUEST_BYTES: usize = HEADER_BYTES + 56;
 const AT_COOKIE: usize = HEADER_BYTES + 44;
 const AT_UID: usize = HEADER_BYTES + 64;
 const ANSWER_BYTES: usize = HEADER_BYTES + 72;
+const AT_NUMBER: usize = 8;
+const NLMSG_ERROR: u16 = 2;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLM_F_REQUEST: u16 = 1;
 const IPPROTO_TCP: u8 = 6;
@@ -26,28 +30,50 @@ pub struct Found {
     pub uid: u32,
 }
 
-pub struct Diag(OwnedFd);
+/// How long the kernel may take.
+const LIMIT: Duration = Duration::from_secs(1);
+
+pub struct Diag {
+    socket: OwnedFd,
+    /// Of the last question, so that its answer is told from an earlier one's.
+    number: Cell<u32>,
+}
 
 impl Diag {
     pub fn open() -> io::Result<Diag> {
         let kind = (AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC);
-        Ok(Diag(rustix::net::socket_with(kind.0, kind.1, kind.2, Some(netlink::SOCK_DIAG))?))
+        let socket = rustix::net::socket_with(kind.0, kind.1, kind.2, Some(netlink::SOCK_DIAG))?;
+        rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Recv, Some(LIMIT))?;
+        Ok(Diag { socket, number: Cell::new(0) })
     }
 
     /// The TCP socket whose own address is `local` and whose peer's is `remote`.
+    ///
+    /// # Errors
+    /// When the kernel does not say; that is not the same as that there is none.
     pub fn find(&self, local: &Place, remote: &Place) -> io::Result<Option<Found>> {
-        rustix::net::send(&self.0, &request(local, remote), SendFlags::empty())?;
-        let mut answer = [0; 512];
-        let (len, _) = rustix::net::recv(&self.0, &mut answer, RecvFlags::empty())?;
-        Ok(parse(&answer[..len]))
+        let number = self.number.get().wrapping_add(1);
+        self.number.set(number);
+        rustix::net::send(&self.socket, &request(local, remote, number), SendFlags::empty())?;
+        loop {
+            let mut answer = [0; 512];
+            let (len, _) = match rustix::net::recv(&self.socket, &mut answer, RecvFlags::empty()) {
+                Err(rustix::io::Errno::INTR) => continue,
+                received => received?,
+            };
+            if let Some(found) = parse(&answer[..len], number) {
+                return found;
+            }
+        }
     }
 }
 
-fn request(local: &Place, remote: &Place) -> [u8; REQUEST_BYTES] {
+fn request(local: &Place, remote: &Place, number: u32) -> [u8; REQUEST_BYTES] {
     let mut bytes = [0; REQUEST_BYTES];
     bytes[..4].copy_from_slice(&(REQUEST_BYTES as u32).to_ne_bytes());
     bytes[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
     bytes[6..8].copy_from_slice(&NLM_F_REQUEST.to_ne_bytes());
+    bytes[AT_NUMBER..AT_NUMBER + 4].copy_from_slice(&number.to_ne_bytes());
     let body = &mut bytes[HEADER_BYTES..];
     body[1] = IPPROTO_TCP;
     body[4..8].fill(0xff);
@@ -70,15 +96,28 @@ fn request(local: &Place, remote: &Place) -> [u8; REQUEST_BYTES] {
     bytes
 }
 
-fn parse(answer: &[u8]) -> Option<Found> {
-    let kind = u16::from_ne_bytes(answer.get(4..6)?.try_into().ok()?);
-    if kind != SOCK_DIAG_BY_FAMILY || answer.len() < ANSWER_BYTES {
+fn number_at(answer: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(answer.get(at..at + 4)?.try_into().ok()?))
+}
+
+/// What is said to question `number`; nothing if it is the answer to another one.
+fn parse(answer: &[u8], number: u32) -> Option<io::Result<Option<Found>>> {
+    if number_at(answer, AT_NUMBER)? != number {
         return None;
     }
-    Some(Found {
+    let kind = u16::from_ne_bytes(answer.get(4..6)?.try_into().ok()?);
+    if kind == NLMSG_ERROR {
+        let error = number_at(answer, HEADER_BYTES)?.cast_signed().wrapping_neg();
+        let is_nobody = error == rustix::io::Errno::NOENT.raw_os_error();
+        return Some(if is_nobody { Ok(None) } else { Err(io::Error::from_raw_os_error(error)) });
+    }
+    if kind != SOCK_DIAG_BY_FAMILY || answer.len() < ANSWER_BYTES {
+        return Some(Err(io::ErrorKind::InvalidData.into()));
+    }
+    Some(Ok(Some(Found {
         cookie: u64::from_ne_bytes(answer[AT_COOKIE..AT_COOKIE + 8].try_into().ok()?),
-        uid: u32::from_ne_bytes(answer[AT_UID..AT_UID + 4].try_into().ok()?),
-    })
+        uid: number_at(answer, AT_UID)?,
+    })))
 }
 
 #[cfg(test)]
@@ -110,9 +149,19 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_another_shape_are_no_answers() {
-        for bytes in [&[][..], &[0; 16], &[20; 60]] {
-            assert_eq!(parse(bytes), None);
+    fn answers_of_another_shape_or_to_another_question_are_no_answers() {
+        for bytes in [&[][..], &[0; 8], &[20; 60]] {
+            assert!(parse(bytes, 7).is_none());
+        }
+        let mut answer = [0; 512];
+        answer[AT_NUMBER] = 7;
+        assert!(parse(&answer, 7).unwrap().is_err(), "of no kind");
+        assert!(parse(&answer, 8).is_none());
+        answer[4] = NLMSG_ERROR as u8;
+        for (number, is_known) in [(2i32, true), (105, false), (i32::MIN, false)] {
+            answer[HEADER_BYTES..HEADER_BYTES + 4].copy_from_slice(&number.wrapping_neg().to_ne_bytes());
+            let said = parse(&answer, 7).unwrap();
+            assert_eq!(matches!(said, Ok(None)), is_known, "{said:?}");
         }
     }
 }

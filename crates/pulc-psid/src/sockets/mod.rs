@@ -6,17 +6,24 @@
 
 mod connections;
 mod diag;
+mod listing;
 mod proof;
+mod refusals;
+mod slots;
 
 use crate::error::Error;
-use connections::{Connection, Connections, Memory};
-use diag::{Diag, Found};
+use connections::{Connections, Memory};
+use diag::Diag;
+use proof::Proof;
 use pulc_base::log;
 use pulc_hal::os::fdpass::{Listener, Seqpacket};
 use pulc_hal::os::memfd::WriteMap;
-use pulc_sockets::message::{Answer, Join, NO_SLOT, Place, REQUEST_BYTES, Reason, Request, broker_name};
-use pulc_sockets::{Board, bar, create, summary};
+use pulc_sockets::message::{Answer, Join, NO_BOARD, NO_SLOT, Place, REQUEST_BYTES, Reason, Request, broker_name};
+use pulc_sockets::{Board, Side, bar, create, summary};
+use refusals::{Refusals, key};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Resource, getrlimit, setrlimit};
+use slots::Slots;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -27,9 +34,8 @@ const CLIENTS_MAX: usize = 256;
 const TICK: Duration = Duration::from_secs(10);
 /// Without connections and requests for so long, the broker ends.
 const IDLE: Duration = Duration::from_secs(60);
-/// A list is sent in pieces of about so many bytes, lines apart by newlines; the last line of all is [`END`].
-const LIST_BYTES: usize = 8192;
-const END: &str = ".";
+/// After a request could not be accepted.
+const BREATH: Duration = Duration::from_millis(20);
 /// Joins between two looks for connections that are over.
 const JOINS: u32 = 256;
 
@@ -37,9 +43,10 @@ struct Broker {
     uid: u32,
     diag: Diag,
     board: OwnedFd,
-    /// Why nobody is given a channel on this kernel.
-    refused: Option<Reason>,
+    slots: Slots,
+    proof: Proof,
     connections: Connections<WriteMap>,
+    refusals: Refusals,
     joins: u32,
 }
 
@@ -59,7 +66,8 @@ pub fn serve(ready: impl FnOnce()) -> Result<(), Error> {
         let readable = wait(&listener, &clients, &tick).map_err(Error::io("the sockets' broker cannot wait"))?;
         if readable.is_empty() {
             broker.clear_up();
-            if broker.connections.len() == 0 && clients.is_empty() && busy.elapsed() > IDLE {
+            let is_idle = broker.connections.len() == 0 && clients.is_empty() && busy.elapsed() > IDLE;
+            if is_idle && !broker.slots.are_needed() {
                 return Ok(());
             }
             continue;
@@ -78,8 +86,9 @@ pub fn serve(ready: impl FnOnce()) -> Result<(), Error> {
 
 /// Which descriptors can be read: 0 the listener, then the clients.
 fn wait(listener: &Listener, clients: &[Seqpacket], limit: &Timespec) -> io::Result<Vec<usize>> {
-    let all = std::iter::once(listener.as_fd()).chain(clients.iter().map(AsFd::as_fd));
-    let mut fds: Vec<PollFd<'_>> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    let wanted = if clients.len() < CLIENTS_MAX { PollFlags::IN } else { PollFlags::empty() };
+    let mut fds = vec![PollFd::from_borrowed_fd(listener.as_fd(), wanted)];
+    fds.extend(clients.iter().map(|client| PollFd::from_borrowed_fd(client.as_fd(), PollFlags::IN)));
     match poll(&mut fds, Some(limit)) {
         Ok(_) => {}
         Err(rustix::io::Errno::INTR) => return Ok(Vec::new()),
@@ -92,24 +101,26 @@ fn accept(listener: &Listener, clients: &mut Vec<Seqpacket>) {
     while clients.len() < CLIENTS_MAX {
         match listener.accept() {
             Ok(client) => clients.push(client),
-            Err(_) => return,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Err(_) => {
+                // No descriptors, no memory: whoever waits would wake us again at once.
+                std::thread::sleep(BREATH);
+                return;
+            }
         }
     }
 }
 
 impl Broker {
     fn new(uid: u32) -> Result<Broker, Error> {
+        more_descriptors();
         let diag = Diag::open().map_err(Error::io("cannot ask the kernel about sockets"))?;
         let failed = |error: pulc_sockets::Error| Error::io("cannot make the sockets' board")(io::Error::other(error));
         let (_, board) = Board::create().map_err(failed)?;
-        let refused = match proof::holds() {
-            Ok(()) => None,
-            Err(why) => {
-                log!(Warn, "sockets", "{why}: connections stay on the kernel");
-                Some(Reason::KernelUnknown)
-            }
-        };
-        Ok(Broker { uid, diag, board, refused, connections: Connections::new(uid), joins: 0 })
+        let slots = Slots::new(board_number().map_err(Error::io("cannot name the sockets' board"))?);
+        let proof = Proof::new(&diag);
+        let (connections, refusals) = (Connections::new(uid), Refusals::default());
+        Ok(Broker { uid, diag, board, slots, proof, connections, refusals, joins: 0 })
     }
 
     /// Whether the client may ask more.
@@ -121,13 +132,16 @@ impl Broker {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
             Ok(None) | Err(_) => return false,
         };
+        let pid = identity.pid as u32;
         if identity.uid != self.uid {
-            let answer = Answer { reason: Reason::PeerOfAnotherUser, slot: NO_SLOT };
-            let _ = client.send(&answer.encode(), &[]);
-            return false;
+            return answer(client, Reason::PeerOfAnotherUser);
         }
         match Request::decode(&bytes[..received.bytes]) {
-            Ok(Request::Join(join)) => self.join(client, &join, identity.pid as u32),
+            Ok(Request::Join(join)) => self.join(client, &join, pid),
+            Ok(Request::Report(report)) => {
+                self.refuse(report.side, report.local, report.remote, pid, report.reason);
+                true
+            }
             Ok(Request::List) => self.list(client),
             Ok(Request::Demote(pid)) => self.demote(client, pid),
             Err(error) => {
@@ -142,47 +156,65 @@ impl Broker {
         if self.joins.is_multiple_of(JOINS) {
             self.clear_up();
         }
-        let (diag, refused) = (&self.diag, self.refused);
-        let find = |local: &Place, remote: &Place| -> Option<Found> { diag.find(local, remote).ok().flatten() };
-        let joined = match refused {
-            Some(reason) => Err(reason),
-            None => self.connections.join(join, pid, find, || {
-                let (map, fd) = create().ok()?;
-                Some(Memory { map, fd: Some(fd) })
-            }),
-        };
-        match joined {
-            Ok((answer, connection)) => {
-                let Some(channel) = &connection.memory.fd else { return false };
-                let both = [channel.as_fd(), self.board.as_fd()];
-                let fds: &[BorrowedFd<'_>] = if join.slot == NO_SLOT { &both } else { &both[..1] };
-                let is_sent = client.send(&answer.encode(), fds).is_ok();
-                if connection.pids.iter().all(|pid| *pid != 0) {
-                    connection.memory.fd = None;
-                }
-                is_sent
+        match self.give(client, join, pid) {
+            Ok(()) => {
+                self.refusals.lift(&key(join.side, join.local, join.remote), join.side);
+                true
             }
-            Err(reason) => client.send(&Answer { reason, slot: NO_SLOT }.encode(), &[]).is_ok(),
+            Err(reason) => {
+                self.refuse(join.side, join.local, join.remote, pid, reason);
+                answer(client, reason)
+            }
+        }
+    }
+
+    /// Gives the end that asks its channel, and a slot with the board if it has none.
+    fn give(&mut self, client: &Seqpacket, join: &Join, pid: u32) -> Result<(), Reason> {
+        if let Some((reason, _)) = self.proof.failed(&self.diag) {
+            return Err(*reason);
+        }
+        // An earlier answer to it may still be on its way.
+        let has_asked = self.connections.has_asked(join);
+        let diag = &self.diag;
+        let find = |local: &Place, remote: &Place| diag.find(local, remote);
+        let has_joined = |map: &WriteMap, side: Side| summary(map).joined[side as usize];
+        let connection = self.connections.join(join, pid, find, has_joined, || {
+            let (map, fd) = create().ok()?;
+            Some(Memory { map, fd: Some(fd) })
+        })?;
+        let slot = match self.slots.of(join, pid) {
+            Ok(slot) => slot,
+            Err(reason) => {
+                self.connections.withdraw(join);
+                return Err(reason);
+            }
+        };
+        let channel = connection.memory.fd.as_ref().ok_or(Reason::Forked)?;
+        let both = [channel.as_fd(), self.board.as_fd()];
+        let fds: &[BorrowedFd<'_>] = if join.slot == NO_SLOT { &both } else { &both[..1] };
+        let answer = Answer { reason: Reason::None, slot, board: self.slots.board };
+        if client.send(&answer.encode(), fds).is_err() {
+            if !has_asked {
+                self.connections.withdraw(join);
+            }
+            return Err(Reason::Slow);
+        }
+        Ok(())
+    }
+
+    /// Keeps for the list that an end stays on the kernel, if it is one.
+    fn refuse(&mut self, side: Side, local: Place, remote: Place, pid: u32, reason: Reason) {
+        if let Ok(Some(found)) = self.diag.find(&local, &remote)
+            && found.uid == self.uid
+        {
+            self.refusals.record(key(side, local, remote), side, pid, found.cookie, reason);
         }
     }
 
     fn clear_up(&mut self) {
         let diag = &self.diag;
-        self.connections.clear_up(|local, remote| diag.find(local, remote).ok().flatten());
-    }
-
-    fn list(&mut self, client: &Seqpacket) -> bool {
-        self.clear_up();
-        let mut text = String::new();
-        for connection in self.connections.iter() {
-            text += &row(connection);
-            text.push('\n');
-            if text.len() > LIST_BYTES && !push(client, &std::mem::take(&mut text)) {
-                return false;
-            }
-        }
-        text += END;
-        push(client, &text)
+        self.connections.clear_up(|local, remote| diag.find(local, remote));
+        self.refusals.clear_up(|local, remote| diag.find(local, remote));
     }
 
     fn demote(&mut self, client: &Seqpacket, pid: u32) -> bool {
@@ -195,46 +227,27 @@ impl Broker {
     }
 }
 
-/// Sends although the client may have to read first; it is not waited for without end.
-fn push(client: &Seqpacket, text: &str) -> bool {
+/// Says no; whether the client was still there.
+fn answer(client: &Seqpacket, reason: Reason) -> bool {
+    client.send(&Answer { reason, slot: NO_SLOT, board: NO_BOARD }.encode(), &[]).is_ok()
+}
+
+/// What this broker calls its board, so that slots of an earlier broker's are told from its own.
+fn board_number() -> io::Result<u32> {
+    let mut bytes = [0; 4];
     loop {
-        match client.send(text.as_bytes(), &[]) {
-            Ok(()) => return true,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let limit = Timespec { tv_sec: 1, tv_nsec: 0 };
-                if !poll(&mut [PollFd::new(client, PollFlags::OUT)], Some(&limit)).is_ok_and(|ready| ready > 0) {
-                    return false;
-                }
-            }
-            Err(_) => return false,
+        let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+        let number = u32::from_ne_bytes(bytes);
+        if got == bytes.len() && number != NO_BOARD {
+            return Ok(number);
         }
     }
 }
 
-/// A connection as `pulc sockets` reads it: fields with tabs between them, those of the two directions with a comma.
-fn row(connection: &Connection<WriteMap>) -> String {
-    let summary = summary(&connection.memory.map);
-    let [active, passive] = [connection.active, connection.passive].map(|place| address(&place));
-    let path = |on_ring| if on_ring { "ring" } else { "kernel" };
-    let reasons = summary.reasons.map(Reason::of);
-    let is_met = summary.joined.iter().all(|joined| *joined);
-    let reason = reasons.into_iter().find(|reason| *reason != Reason::None).unwrap_or(match is_met {
-        true => Reason::None,
-        false => Reason::Waiting,
-    });
-    let [pid, peer] = connection.pids;
-    let [to, from] = summary.on_ring.map(path);
-    let ([sent, received], [bells, rung]) = (summary.ring_bytes, summary.bells);
-    let [left, returned] = summary.returns;
-    format!(
-        "{pid}\t{peer}\t{active}\t{passive}\t{to},{from}\t{sent},{received}\t{bells},{rung}\t{left},{returned}\t{}",
-        reason.text()
-    )
-}
-
-fn address(place: &Place) -> String {
-    match place.as_v4() {
-        Some(v4) => format!("{}:{}", std::net::Ipv4Addr::from(v4), place.port),
-        None => format!("[{}]:{}", std::net::Ipv6Addr::from(place.address), place.port),
-    }
+/// As many descriptors as the system lets us have: a connection of which only one end takes part keeps one.
+fn more_descriptors() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Where that is refused some connections stay on the kernel, and are listed.
+    let _ = setrlimit(Resource::Nofile, limit);
 }
