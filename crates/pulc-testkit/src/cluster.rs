@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 pub const ENV_TAG: &str = "PULC_TEST_TAG";
 
 /// Guards against hanging tests; nothing passes or fails by how long it took.
-pub const HANG: Duration = Duration::from_secs(60);
+pub const HANG: Duration = Duration::from_secs(120);
 
 const BRIDGE: &str = "bridge";
 

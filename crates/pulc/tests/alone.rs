@@ -6,7 +6,7 @@ use pulc::{
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-const HANG: Duration = Duration::from_secs(60);
+const HANG: Duration = Duration::from_secs(180);
 
 fn port(name: &str) -> (Pulc, Port, Address) {
     let pulc = Pulc::attach().unwrap();

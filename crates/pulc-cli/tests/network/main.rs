@@ -44,7 +44,7 @@ fn cluster(test: &str) -> Option<Cluster> {
 
 /// Two ranks on two nodes that play `part`.
 fn job(host: &Host, flags: &[&str], part: &str) -> Finished {
-    job_within("50", host, flags, part)
+    job_within("110", host, flags, part)
 }
 
 fn job_within(seconds: &str, host: &Host, flags: &[&str], part: &str) -> Finished {

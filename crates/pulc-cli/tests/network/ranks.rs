@@ -3,7 +3,7 @@
 use pulc::{Address, From, Match, Pulc, Rank};
 use std::time::{Duration, Instant};
 
-const HANG: Duration = Duration::from_secs(45);
+const HANG: Duration = Duration::from_secs(120);
 /// What a listener looks for.
 pub const SECRET: &str = "the enemy listens, so not a word of this must be readable. ";
 /// Frames that each rank or its kernel has to refuse before it believes that it was attacked.

@@ -33,7 +33,7 @@ fn pair() -> (Udp, Peer, Udp, Peer) {
 fn collect(device: &mut Udp, frames: usize) -> Vec<(Peer, Vec<u8>)> {
     let mut taken = Taken::default();
     let start = Instant::now();
-    while taken.0.len() < frames && start.elapsed() < Duration::from_secs(20) {
+    while taken.0.len() < frames && start.elapsed() < Duration::from_secs(120) {
         device.poll(&mut taken, 7);
     }
     taken.0
@@ -213,7 +213,7 @@ impl Sink for Runs {
 fn collect_runs(device: &mut Udp, bytes: usize) -> Vec<(Peer, Vec<u8>)> {
     let mut runs = Runs::default();
     let start = Instant::now();
-    while runs.0.concat_bytes().len() < bytes && start.elapsed() < Duration::from_secs(20) {
+    while runs.0.concat_bytes().len() < bytes && start.elapsed() < Duration::from_secs(120) {
         device.poll(&mut runs, 7);
     }
     runs.0

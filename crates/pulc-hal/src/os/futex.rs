@@ -63,7 +63,7 @@ mod tests {
                 wake(&word, 1).unwrap();
             });
             while word.load(Ordering::SeqCst) == 0 {
-                wait(&word, 0, Some(Duration::from_secs(20))).unwrap();
+                wait(&word, 0, Some(Duration::from_secs(120))).unwrap();
             }
         });
     }

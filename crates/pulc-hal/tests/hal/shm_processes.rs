@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const PEER: &str = "PULC_TEST_PEER";
 /// Guards against a hang only.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// One end: a device joined to the other process.
 struct End {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-pub const HANG: Option<Duration> = Some(Duration::from_secs(60));
+pub const HANG: Option<Duration> = Some(Duration::from_secs(180));
 pub const TAG: u64 = 77;
 
 pub const PING: Short<(u64, u64)> = Short::new(1);

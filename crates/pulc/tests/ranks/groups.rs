@@ -4,7 +4,7 @@ use pulc::{Address, Error, From, Match, Members, Mode, Port, Pulc, Rank};
 use std::io::Write;
 use std::time::Duration;
 
-const HANG: Duration = Duration::from_secs(60);
+const HANG: Duration = Duration::from_secs(180);
 
 pub fn play(scene: &str) {
     let pulc = Pulc::attach().unwrap();

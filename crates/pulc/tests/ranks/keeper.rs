@@ -17,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// A guard against hanging tests, nothing more.
-const HANG: Duration = Duration::from_secs(120);
+const HANG: Duration = Duration::from_secs(180);
 
 /// What a test wants.
 pub struct Job {

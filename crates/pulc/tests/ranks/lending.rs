@@ -7,7 +7,7 @@ use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
-const HANG: Duration = Duration::from_secs(60);
+const HANG: Duration = Duration::from_secs(180);
 
 #[test]
 fn messages_out_of_shared_memory_arrive_whole_and_are_not_copied_by_their_sender() {

@@ -4,7 +4,7 @@ use super::groups::{Stage, pattern, say};
 use pulc::{Address, Error, From, Match, Mode, Port, Rank};
 use std::time::Duration;
 
-const HANG: Duration = Duration::from_secs(60);
+const HANG: Duration = Duration::from_secs(180);
 
 impl Stage {
     /// The number that sender `rank` gives its message `turn`.

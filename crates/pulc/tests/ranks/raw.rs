@@ -7,7 +7,7 @@ use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
-const HANG: Duration = Duration::from_secs(60);
+const HANG: Duration = Duration::from_secs(180);
 
 #[test]
 fn rawdata_of_every_size_lands_whole_in_a_waiting_and_in_a_posted_buffer() {

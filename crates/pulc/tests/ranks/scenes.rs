@@ -4,7 +4,7 @@ use pulc::{Address, Envelope, Error, From, Match, Mode, Port, Pulc, Rank, select
 use std::io::Write;
 use std::time::Duration;
 
-const HANG: Duration = Duration::from_secs(60);
+const HANG: Duration = Duration::from_secs(180);
 
 pub fn play(scene: &str) {
     if scene == "refused" {
