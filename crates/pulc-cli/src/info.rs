@@ -25,7 +25,7 @@ fn tables() -> [(&'static str, &'static [&'static Param]); 8] {
         ("fault", pulc_hal::device::fault::PARAMS),
         ("handler", pulc_handler::params::PARAMS),
         ("port", pulc::params::PARAMS),
-        ("mpi", pulc_mpi::PARAMS),
+        ("mpi", pulc_handler::mpi_params::PARAMS),
         ("mesh", pulc_psid::mesh::PARAMS),
         ("jobs", pulc_psid::jobs::patience::PARAMS),
     ]

@@ -15,6 +15,7 @@ mod guest;
 mod hostile_tests;
 pub mod matching;
 pub mod memory;
+pub mod mpi_params;
 mod net;
 mod outbox;
 mod outgoing;

@@ -34,5 +34,3 @@ pub mod trace;
 pub mod watch;
 mod world;
 
-/// This crate's rows of the parameter table.
-pub use collective::PARAMS;

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::handle::{Comm, Datatype};
 use crate::memory::{Ints, Room};
 use pulc_base::clock::Nanos;
-use pulc_base::param::Param;
+use pulc_handler::mpi_params::EVENTS_MAX;
 use pulc_hal::board::machine_time;
 use pulc_handler::Process;
 use std::cell::Cell;
@@ -21,14 +21,6 @@ use std::sync::{Mutex, PoisonError};
 
 /// Names the file; set for the ranks by the launcher.
 const VARIABLE: &str = "PULC_TRACE";
-
-pub static EVENTS_MAX: Param = Param {
-    name: "trace_events",
-    default: 200_000,
-    min: 1,
-    max: 1 << 26,
-    text: "calls and waits that one process keeps for a timeline; of more only the number is kept",
-};
 
 /// Looks at the clocks of other nodes; the middle one counts.
 const CLOCK_LOOKS: usize = 9;

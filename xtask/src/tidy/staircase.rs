@@ -52,7 +52,6 @@ const STAIRCASE: &[Crate] = &[
             "pulc-psid",
             "pulc-sockets",
             "pulc-bench",
-            "pulc-mpi",
             "pulc-heat",
         ],
         &["pulc-testkit"],

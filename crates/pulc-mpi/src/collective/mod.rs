@@ -16,7 +16,6 @@ mod schedule;
 
 pub use calls::*;
 pub(crate) use hall::Door;
-pub use hall::PARAMS;
 pub(crate) use program::{Program, Side};
 pub(crate) use schedule::{Schedule, any_active, begin, drive, launch, run, start as begin_program};
 

@@ -24,7 +24,6 @@ mod fold;
 mod open;
 
 pub(in crate::collective) use calls::*;
-pub use choose::PARAMS;
 pub(crate) use open::Door;
 
 use crate::collective;

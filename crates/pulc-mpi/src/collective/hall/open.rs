@@ -3,7 +3,8 @@
 //! ever uses it, and collectives stay messages. Called at the beginning of a blocking collective, by all members alike.
 
 use super::across::Across;
-use super::choose::{BLOCK_BYTES as BLOCK_PARAM, Choice, HALL_AFTER, HALL_MEMBERS_MAX, HALLS_MAX, READ_ALL_BYTES};
+use super::choose::Choice;
+use pulc_handler::mpi_params::{BLOCK_BYTES as BLOCK_PARAM, HALL_AFTER, HALL_MEMBERS_MAX, HALLS_MAX, READ_ALL_BYTES};
 use super::{BLOCK_BYTES, Hall, depth_of, segment_bytes};
 use crate::collective::{allreduce_program, bcast_data, run_tagged};
 use crate::comm::{Communicator, Form};
