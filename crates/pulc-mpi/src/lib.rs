@@ -33,4 +33,3 @@ pub mod topology;
 pub mod trace;
 pub mod watch;
 mod world;
-

@@ -4,7 +4,6 @@
 
 use super::across::Across;
 use super::choose::Choice;
-use pulc_handler::mpi_params::{BLOCK_BYTES as BLOCK_PARAM, HALL_AFTER, HALL_MEMBERS_MAX, HALLS_MAX, READ_ALL_BYTES};
 use super::{BLOCK_BYTES, Hall, depth_of, segment_bytes};
 use crate::collective::{allreduce_program, bcast_data, run_tagged};
 use crate::comm::{Communicator, Form};
@@ -17,6 +16,7 @@ use crate::world;
 use pulc_base::Rank;
 use pulc_base::clock::{self, Nanos};
 use pulc_hal::segment::{Segment, SegmentText};
+use pulc_handler::mpi_params::{BLOCK_BYTES as BLOCK_PARAM, HALL_AFTER, HALL_MEMBERS_MAX, HALLS_MAX, READ_ALL_BYTES};
 use pulc_handler::{Hand, Process, Waited, Watch};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
