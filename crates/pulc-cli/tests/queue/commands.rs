@@ -47,6 +47,15 @@ fn slots_for_a_shell_are_given_back_when_it_ends() {
     let said = finish_within(alloc(&["sh", "-c", "kill -9 $$"]), HANG);
     assert_eq!(said.code(), Some(128 + 9), "{said:?}");
     expect_no_slot_held(&cluster);
+    // The one who asked is killed; the shell lives on without slots.
+    let mut asked = alloc(&["sh", "-c", "echo $PULC_QUEUE_JOB > left; until [ -e stop ]; do sleep 0.05; done"]);
+    let number = read_when_there(&cluster, "left").trim().to_owned();
+    kill(&asked, Signal::KILL);
+    asked.wait().unwrap();
+    expect_no_slot_held(&cluster);
+    std::fs::write(cluster.directory().join("stop"), "").unwrap();
+    let history = host.pulc(&["history"]).stdout;
+    assert!(history.lines().any(|line| line.contains(&number) && line.contains("CANCELLED")), "{history}");
     end(&cluster);
 }
 

@@ -19,9 +19,13 @@ pub type ClientId = u64;
 pub fn client(stream: UnixStream, id: ClientId, events: mpsc::Sender<Event>) -> mpsc::UnboundedSender<Reply> {
     let (reader, writer) = stream.into_split();
     let (sender, outgoing) = mpsc::unbounded_channel();
-    tokio::spawn(write(writer, outgoing));
+    let writing = tokio::spawn(write(writer, outgoing));
     tokio::spawn(async move {
         let error = read::<Request>(reader, &events, |request| Event::Client(id, request)).await;
+        // Whoever keeps the sender, for an answer that may come much later, sees by its being closed that nobody waits any more.
+        if matches!(error, FrameError::Closed | FrameError::Io(_)) {
+            writing.abort();
+        }
         let _ = events.send(Event::ClientClosed(id, error)).await;
     });
     sender
