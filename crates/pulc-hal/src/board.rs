@@ -40,7 +40,7 @@ const WATCHDOG_MUTE: Duration = Duration::from_millis(2);
 /// Ranks of one node at most.
 pub const SLOTS_MAX: u32 = 1 << 16;
 
-const SLOT_BYTES: usize = 256;
+pub(crate) const SLOT_BYTES: usize = 256;
 const DOORBELL: usize = 0;
 const BROKER_WAITING: usize = 4;
 const CORE: usize = 64;

@@ -1,6 +1,6 @@
 //! What is done with bytes from elsewhere, for fuzz targets (`fuzz/`) and for the replay of their corpora. Not for programs.
 
-use crate::board::{Board, Sleep};
+use crate::board::{Board, SLOT_BYTES, Sleep};
 use crate::calibration;
 use crate::device;
 use crate::os::memfd;
@@ -25,10 +25,11 @@ pub fn tcp_stream(bytes: &[u8]) {
 
 /// Anything at all on the board: everybody may write there.
 pub fn board(bytes: &[u8]) {
+    const BYTES: usize = 3 * SLOT_BYTES;
     let (board, fd) = Board::create(3).expect("there is memory");
-    let raw = memfd::map_common(fd.as_fd(), 3 * 128).expect("it has this size");
+    let raw = memfd::map_common(fd.as_fd(), BYTES).expect("it has this size");
     for write in bytes.chunks_exact(9) {
-        let (at, value) = (usize::from(write[0]) % 48 * 8, write[1..].try_into().expect("eight bytes"));
+        let (at, value) = (usize::from(write[0]) % (BYTES / 8) * 8, write[1..].try_into().expect("eight bytes"));
         raw.u64_at(at).store(u64::from_le_bytes(value), Ordering::Relaxed);
         let slot = board.slot(u32::from(write[0]) % 3);
         let _ = (slot.core(), slot.pinned(), slot.progress(), slot.sleeping(), slot.broker_waiting());

@@ -159,7 +159,8 @@ mod tests {
     fn the_symbol_lists_hold_both_names_of_every_form_and_the_variables_of_mpich() {
         let lines = |door| symbols(door).lines().map(str::to_owned).collect::<Vec<_>>();
         let (mpich, standard) = (lines(Door::Mpich), lines(Door::Standard));
-        assert_eq!(standard.len(), 1 + 2 * 664);
+        // The two forms of every function, what libpulc.so finds our table by, and the line that heads the list.
+        assert_eq!(standard.len(), 2 + 2 * 664);
         for name in ["MPI_Send", "PMPI_Send", "MPI_Send_c", "PMPI_Send_c"] {
             assert!(mpich.iter().any(|line| line == name) && standard.iter().any(|line| line == name), "{name}");
         }
