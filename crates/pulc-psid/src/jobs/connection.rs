@@ -6,7 +6,9 @@ use crate::keeper::message::{Order, Report};
 use pulc_base::JobId;
 use pulc_control::frame::{self, Deframer, FrameError};
 use pulc_control::{Reply, Request};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -17,27 +19,42 @@ pub type ClientId = u64;
 
 /// Serves a client until it or the room closes the line.
 pub fn client(stream: UnixStream, id: ClientId, events: mpsc::Sender<Event>) -> mpsc::UnboundedSender<Reply> {
-    let (reader, writer) = stream.into_split();
+    let (mut reader, writer) = stream.into_split();
     let (sender, outgoing) = mpsc::unbounded_channel();
     let writing = tokio::spawn(write(writer, outgoing));
     tokio::spawn(async move {
-        let error = read::<Request>(reader, &events, |request| Event::Client(id, request)).await;
-        // Whoever keeps the sender, for an answer that may come much later, sees by its being closed that nobody waits any more.
-        if matches!(error, FrameError::Closed | FrameError::Io(_)) {
-            writing.abort();
-        }
+        let error = read::<Request>(&mut reader, &events, |request| Event::Client(id, request)).await;
         let _ = events.send(Event::ClientClosed(id, error)).await;
+        // It may have closed its half only and wait for answers. Once it is gone, whoever keeps the sender, for an answer that may come
+        // much later, sees by its being closed that nobody waits any more.
+        while !writing.is_finished() {
+            if is_gone(reader.as_ref()) {
+                writing.abort();
+                return;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
     });
     sender
 }
 
+/// Between two looks whether a client that says nothing more is still there.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Whether the other side has closed both halves.
+fn is_gone(stream: &UnixStream) -> bool {
+    let nothing = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut fds = [PollFd::new(stream, PollFlags::empty())];
+    poll(&mut fds, Some(&nothing)).is_ok() && fds[0].revents().contains(PollFlags::HUP)
+}
+
 /// The line to a keeper.
 pub fn keeper(stream: UnixStream, job: JobId, events: mpsc::Sender<Event>) -> mpsc::UnboundedSender<Order> {
-    let (reader, writer) = stream.into_split();
+    let (mut reader, writer) = stream.into_split();
     let (sender, outgoing) = mpsc::unbounded_channel();
     tokio::spawn(write(writer, outgoing));
     tokio::spawn(async move {
-        read::<Report>(reader, &events, |report| Event::Keeper(job, report)).await;
+        read::<Report>(&mut reader, &events, |report| Event::Keeper(job, report)).await;
         let _ = events.send(Event::KeeperClosed(job)).await;
     });
     sender
@@ -50,12 +67,12 @@ pub fn keeper_back(stream: UnixStream, events: mpsc::Sender<Event>) {
         pulc_base::log!(Warn, "psid", "a process of another user at the keepers' socket was refused");
         return;
     };
-    let (reader, writer) = stream.into_split();
+    let (mut reader, writer) = stream.into_split();
     let (sender, outgoing) = mpsc::unbounded_channel();
     tokio::spawn(write(writer, outgoing));
     tokio::spawn(async move {
         let (mut job, mut sender) = (None, Some(sender));
-        read(reader, &events, |report| match (report, job) {
+        read(&mut reader, &events, |report| match (report, job) {
             (Report::Back(back), None) => {
                 job = Some(JobId(back.job));
                 let orders = sender.take().expect("taken once, with the first word");
@@ -72,7 +89,7 @@ pub fn keeper_back(stream: UnixStream, events: mpsc::Sender<Event>) {
 }
 
 async fn read<T: for<'a> Deserialize<'a>>(
-    mut reader: OwnedReadHalf,
+    reader: &mut OwnedReadHalf,
     events: &mpsc::Sender<Event>,
     mut wrap: impl FnMut(T) -> Event,
 ) -> FrameError {
