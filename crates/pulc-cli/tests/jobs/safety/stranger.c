@@ -27,8 +27,8 @@ static void open_file(long pid, const char *name, int flags) {
     snprintf(path, sizeof path, "/proc/%ld/%s", pid, name);
     int fd = open(path, flags | O_CLOEXEC);
     char byte;
-    /* Some of these files open for everybody and refuse at the first read. */
-    int worked = fd >= 0 && (flags != O_RDONLY || read(fd, &byte, 1) >= 0);
+    /* Some of these files open for everybody and refuse at the first read; those of a process that has just ended are empty. */
+    int worked = fd >= 0 && (flags != O_RDONLY || read(fd, &byte, 1) > 0);
     judge(worked, name, pid);
     if (fd >= 0)
         close(fd);

@@ -64,7 +64,7 @@ impl Party {
         let mut arguments = vec!["run", "-n", "4", "--nodes", "2", "--rail", "udp,tcp", "--"];
         arguments.extend(words.iter().map(String::as_str));
         let mut command = self.command("a", &arguments);
-        command.env(ENV_PART, part).env(ENV_HONEST, "0,1,2,3").env(ENV_TURNS, rounds(150, 1500).to_string());
+        command.env(ENV_PART, part).env(ENV_HONEST, "0,1,2,3").env(ENV_TURNS, rounds(600, 3000).to_string());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("pulc can be started");
         let mut said = String::new();
@@ -130,6 +130,7 @@ fn a_process_of_another_user_reaches_nothing_while_both_work_at_full_speed() {
         return skipped(TEST, "needs root and setpriv, to become two other users");
     };
     let seed = seed();
+    let tool = build_tool(&second);
     first.start_daemons();
     second.start_daemons();
     let mut victim = first.start_job("beside_another_user");
@@ -138,7 +139,7 @@ fn a_process_of_another_user_reaches_nothing_while_both_work_at_full_speed() {
     assert!(pids.len() >= 2 + 2 * 2 + 4, "daemons, keepers, guardians and ranks: {pids:?}");
     let ports = Ports::of(&pids);
     assert!(ports.udp.len() >= 4 && ports.tcp.len() >= 6 && ports.seqpacket.len() == 2, "{ports:?}");
-    reach_into(&second, &pids);
+    reach_into(&second, &tool, &pids);
     let targets = format!(
         "{seed}\n{}\n{}\n{}\n{}",
         join(&ports.udp),
@@ -165,21 +166,26 @@ fn join(numbers: &[u16]) -> String {
     numbers.iter().map(u16::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Everything that the kernel offers to reach another process by its number.
-fn reach_into(second: &Party, pids: &[i32]) {
+/// Before the job is started: it does not go on for ever.
+fn build_tool(second: &Party) -> String {
     let tool = second.user.path("stranger");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/jobs/safety/stranger.c");
     let built =
         Command::new("cc").args(["-O1", "-o", &tool, source]).status().expect("the build needs a C compiler too");
     assert!(built.success());
+    tool
+}
+
+/// Everything that the kernel offers to reach another process by its number.
+fn reach_into(second: &Party, tool: &str, pids: &[i32]) {
     let pids: Vec<String> = pids.iter().map(i32::to_string).collect();
-    let mut stranger = second.user.program(&tool);
+    let mut stranger = second.user.program(tool);
     stranger.args(&pids);
     let ended = run_within(stranger, GUARD).expect_success();
     assert!(!ended.stdout.contains("reached"), "{}", ended.stdout);
     assert!(ended.stdout.contains("tried"), "{}", ended.stdout);
     // These are ways: root walks them.
-    let mut root = Command::new(&tool);
+    let mut root = Command::new(tool);
     root.arg(&pids[0]);
     let ended = run_within(root, GUARD).expect_success();
     for way in ["mem", "environ", "fd", "process_vm_readv", "pidfd_getfd", "signal"] {
