@@ -2,6 +2,7 @@
 
 use crate::harness::{Job, TempDir, command, script, tag, write_file};
 use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
 
 #[test]
 fn directory_and_environment_travel() {
@@ -38,10 +39,18 @@ fn ranks_are_pinned_unless_told_otherwise() {
         eprintln!("skipped in part: pinning is not to be seen on one core");
         return;
     }
-    let pinned = script(&["-n", "2"], allowed);
-    let lines: Vec<String> = pinned.text().lines().map(str::to_owned).collect();
-    assert_eq!(lines.len(), 2);
-    assert_ne!(lines[0], lines[1], "two ranks on the same core though another is free");
+    // Where ranks of other jobs crowd one core, both of these belong on the other: looked at again when those have ended.
+    let patience = Instant::now() + Duration::from_secs(300);
+    loop {
+        let pinned = script(&["-n", "2"], allowed);
+        let lines: Vec<String> = pinned.text().lines().map(str::to_owned).collect();
+        assert_eq!(lines.len(), 2);
+        if lines[0] != lines[1] {
+            break;
+        }
+        assert!(Instant::now() < patience, "two ranks on the same core though another is free: {lines:?}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }
 
 #[test]
