@@ -82,6 +82,8 @@ struct Attempt {
     left_ms: u64,
     since: Millis,
     still: bool,
+    /// Its node will report its end, whatever becomes of the others.
+    stopped: bool,
 }
 
 impl World {
@@ -158,7 +160,8 @@ impl World {
                     assert!(self.up.contains(&to), "an order for a node that is not up");
                     let nodes = order.nodes.iter().map(|part| part.node).collect();
                     let left_ms = self.needs.get(&order.number).copied().unwrap_or(1000);
-                    let attempt = Attempt { number: order.number, nodes, left_ms, since: self.now, still: false };
+                    let (number, since) = (order.number, self.now);
+                    let attempt = Attempt { number, nodes, left_ms, since, still: false, stopped: false };
                     let again = self.running.values().any(|other| other.number == order.number);
                     assert!(!again, "job {} runs twice", order.number);
                     self.running.insert(order.job, attempt);
@@ -166,7 +169,8 @@ impl World {
                     self.report(self.now + left_ms, to, order.job, exited(0));
                 }
                 Effect::Stop { to, job, .. } => {
-                    if self.running.contains_key(&job) {
+                    if let Some(attempt) = self.running.get_mut(&job) {
+                        attempt.stopped = true;
                         self.drop_reports(job);
                         self.report(self.now, to, job, exited(143));
                     }
@@ -245,9 +249,12 @@ impl World {
         let touched: Vec<JobId> =
             self.running.iter().filter(|(_, attempt)| attempt.nodes.contains(&node)).map(|(job, _)| *job).collect();
         for job in touched {
-            let first = self.running[&job].nodes[0];
-            self.drop_reports(job);
-            if first == node {
+            let attempt = &self.running[&job];
+            let is_first = attempt.nodes[0] == node;
+            if is_first || !attempt.stopped {
+                self.drop_reports(job);
+            }
+            if is_first {
                 self.running.remove(&job);
             }
         }
