@@ -88,7 +88,7 @@ fn no_slot_is_given_twice_and_no_accepted_job_is_lost_whatever_happens() {
 #[test]
 fn backfill_never_delays_the_first_job_that_waits() {
     let mut backfilled = 0;
-    for seed in 1..=u64::from(rounds(150, 5000)) {
+    for seed in 1..=u64::from(rounds(150, 2000)) {
         let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let nodes: Vec<u32> = (0..1 + chance.below(5)).map(|_| 1 + chance.below(6) as u32).collect();
         let mut world = World::new(seed, &nodes);
@@ -144,7 +144,7 @@ fn an_urgent_job_makes_others_stand_still_and_they_go_on_afterwards() {
 fn a_thousand_slots_are_filled_and_emptied() {
     let nodes: Vec<u32> = vec![4; 250];
     let mut world = World::new(3, &nodes);
-    for round in 0..rounds(400, 10_000) {
+    for round in 0..rounds(400, 4000) {
         world.submit(spec(1 + round % 16, Some(60_000)), 30_000);
     }
     world.finish();
