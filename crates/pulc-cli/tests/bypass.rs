@@ -65,11 +65,15 @@ fn streams_through_rings_are_those_of_the_kernel() {
     }
 }
 
-/// A server, and a client that ends it. Whatever the client says comes before the list.
-fn pair(server: &str, client: &str, what: &str) -> String {
+/// Starts a broker whose number is known, and waits until it can be asked.
+const BROKER: &str =
+    "$PULC sockets-broker >/dev/null & BROKER=$!; until $PULC sockets | grep -q WHY; do sleep 0.05; done";
+
+/// A server for one client, and that client.
+fn pair(client: &str) -> String {
     let script = programs().join("echo.py").display().to_string();
     format!(
-        "{server} python3 {script} server & SERVER=$!; {client} python3 {script} {what}; $PULC sockets; kill $SERVER; wait $SERVER || true"
+        "$PULC bypass python3 {script} server & SERVER=$!; $PULC bypass python3 {script} {client}; $PULC sockets; wait $SERVER"
     )
 }
 
@@ -78,7 +82,7 @@ fn two_processes_are_promoted_listed_and_sent_back() {
     if cannot_isolate("two_processes_are_promoted_listed_and_sent_back") {
         return;
     }
-    let (said, words) = text(&isolated(&pair("$PULC bypass", "$PULC bypass", "client"), &[]));
+    let (said, words) = text(&isolated(&pair("client"), &[]));
     assert!(said.contains("client: all echoes were right"), "{said}{words}");
     // While it ran: once on the ring, later on the kernel.
     assert!(said.contains("ring,ring"), "nothing was promoted: {said}{words}");
@@ -90,13 +94,48 @@ fn a_broker_that_was_there_before_the_network_promotes_once_there_is_one() {
     if cannot_isolate("a_broker_that_was_there_before_the_network_promotes_once_there_is_one") {
         return;
     }
-    let line = format!(
-        "$PULC bypass $PULC sockets; ip link set lo up || exit 1; {}",
-        pair("$PULC bypass", "$PULC bypass", "client")
-    );
+    let line = format!("$PULC bypass $PULC sockets; ip link set lo up || exit 1; {}", pair("client"));
     let (said, words) = text(&alone(&line, &[]));
     assert!(said.starts_with("nothing is promoted just now"), "the list does not say why: {said}{words}");
     assert!(said.contains("client: all echoes were right"), "{said}{words}");
+}
+
+#[test]
+fn a_broker_that_does_not_answer_is_asked_again() {
+    if cannot_isolate("a_broker_that_does_not_answer_is_asked_again") {
+        return;
+    }
+    let line = format!("{BROKER}; export BROKER; kill -STOP $BROKER; {}", pair("awake"));
+    let (said, words) = text(&isolated(&line, &[]));
+    assert!(said.contains("client: all echoes were right"), "{said}{words}");
+}
+
+#[test]
+fn connections_that_stay_on_the_kernel_are_listed_with_the_reason() {
+    if cannot_isolate("connections_that_stay_on_the_kernel_are_listed_with_the_reason") {
+        return;
+    }
+    let excluded = "until 'its port is not among those of --only'";
+    for (client, only) in [(excluded, "1-9"), ("forked", "7007")] {
+        let (said, words) = text(&isolated(&pair(client), &[("PULC_SOCKETS_ONLY", only)]));
+        assert!(said.contains("client: all echoes were right"), "{said}{words}");
+    }
+}
+
+#[test]
+fn a_killed_broker_hangs_nobody_neither_open_rings_nor_new_connections() {
+    if cannot_isolate("a_killed_broker_hangs_nobody_neither_open_rings_nor_new_connections") {
+        return;
+    }
+    let script = programs().join("echo.py").display().to_string();
+    let client = format!("$PULC bypass python3 {script}");
+    // The server has a slot of the first broker's board, the second client one of the second broker's.
+    let line = format!(
+        "{BROKER}; export BROKER; $PULC bypass python3 {script} server 2 & SERVER=$!; {client} orphan; wait $BROKER; \
+         {client} until 'began with a broker that is gone'; wait $SERVER"
+    );
+    let (said, words) = text(&isolated(&line, &[]));
+    assert_eq!(said.matches("client: all echoes were right").count(), 2, "{said}{words}");
 }
 
 #[test]
@@ -104,10 +143,11 @@ fn an_end_that_takes_no_part_never_notices() {
     if cannot_isolate("an_end_that_takes_no_part_never_notices") {
         return;
     }
+    let script = programs().join("echo.py").display().to_string();
     for (server, client) in
         [("$PULC bypass", ""), ("", "$PULC bypass"), ("PULC_SOCKETS=off $PULC bypass", "$PULC bypass")]
     {
-        let line = pair(server, client, "plain");
+        let line = format!("{server} python3 {script} server & {client} python3 {script} plain; $PULC sockets; wait");
         let (said, words) = text(&isolated(&line, &[]));
         assert!(said.contains("client: all echoes were right"), "{said}{words}");
         assert!(!said.contains("ring,ring"), "one end alone was promoted: {said}{words}");

@@ -4,12 +4,16 @@
 
 use pulc_sockets::Board;
 use pulc_sockets::board::WORDS;
-use pulc_sockets::message::NO_SLOT;
+use pulc_sockets::message::{NO_BOARD, NO_SLOT};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 static BOARD: OnceLock<Board> = OnceLock::new();
 static SLOT: AtomicU32 = AtomicU32::new(NO_SLOT);
+/// What the broker calls its board.
+static NUMBER: AtomicU32 = AtomicU32::new(NO_BOARD);
+/// Somebody is keeping a board, or has kept it.
+static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 /// Asleep since before the slot came.
 static EARLY: [AtomicU32; WORDS as usize] = [const { AtomicU32::new(0) }; WORDS as usize];
 /// Whether the board's word has one for all of them.
@@ -23,12 +27,19 @@ pub fn board() -> Option<&'static Board> {
     BOARD.get()
 }
 
-/// The broker has given this process (and the forks that it will have) a slot.
-pub fn settle(board: Board, slot: u32) {
-    if BOARD.set(board).is_err() {
+/// The broker's number of the board that the slot is of.
+pub fn number() -> u32 {
+    if slot() == NO_SLOT { NO_BOARD } else { NUMBER.load(Ordering::SeqCst) }
+}
+
+/// The broker has given this process (and the forks that it will have) a slot. The first one stays. Nobody waits here: whoever is about
+/// to keep another one may be a thread that a signal handler, which is where we are, has interrupted.
+pub fn settle(board: Board, number: u32, slot: u32) {
+    if IS_TAKEN.swap(true, Ordering::SeqCst) || BOARD.set(board).is_err() {
         return;
     }
     let Some(board) = BOARD.get() else { return };
+    NUMBER.store(number, Ordering::SeqCst);
     SLOT.store(slot, Ordering::SeqCst);
     for word in 0..WORDS {
         let early = &EARLY[word as usize];

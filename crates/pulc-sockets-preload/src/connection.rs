@@ -1,8 +1,9 @@
 //! One connection that is followed: a place in the table with its generation and phase, the calls on their way, and its end of a channel
 //! once there is one. Used by `table.rs` and `promoted.rs`. Must never free what a call on its way uses.
 
-use crate::sets;
+use crate::{sets, settings};
 use pulc_sockets::End;
+use pulc_sockets::message::Reason;
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -40,6 +41,11 @@ pub const PHASE: u32 = 0xff;
 /// In a count of calls: those that begin now know of the channel. Set only while no other call is on its way.
 pub const AWARE: u32 = 1 << 31;
 
+/// How many times the calls so far before the broker is asked again.
+const AGAIN: u32 = 4;
+/// Calls between two looks whether the broker may be asked.
+const SOON: u32 = 64;
+
 /// One connection. Generation and phase share a word, so that whoever frees a place frees what it has seen there.
 pub struct Connection {
     pub word: AtomicU32,
@@ -51,6 +57,10 @@ pub struct Connection {
     pub other: AtomicU32,
     /// Data calls so far; a hint, lost updates do no harm.
     calls: AtomicU32,
+    /// The number of calls after which the broker is asked.
+    ask_at: AtomicU32,
+    /// Why it never gets a channel, as a number of `Reason`: somebody has it who would not know. Zero: it may get one.
+    forbidden: AtomicU32,
     role: AtomicU32,
     /// The process in which it became aware of its channel; in a fork's child another one.
     pub aware_in: AtomicU32,
@@ -78,6 +88,8 @@ impl Connection {
             writing: AtomicU32::new(0),
             other: AtomicU32::new(0),
             calls: AtomicU32::new(0),
+            ask_at: AtomicU32::new(u32::MAX),
+            forbidden: AtomicU32::new(0),
             role: AtomicU32::new(0),
             aware_in: AtomicU32::new(0),
             watch: AtomicU32::new(0),
@@ -137,6 +149,8 @@ impl Connection {
     /// A new connection in a place that was free.
     pub fn begin(&self, role: Role) {
         self.calls.store(0, Ordering::Relaxed);
+        self.ask_at.store(settings::after_calls(), Ordering::Relaxed);
+        self.forbidden.store(Reason::None as u32, Ordering::Relaxed);
         for count in [&self.reading, &self.writing] {
             count.fetch_and(!AWARE, Ordering::SeqCst);
         }
@@ -154,10 +168,42 @@ impl Connection {
 
     /// Counts a data call without a locked instruction.
     #[inline]
-    pub fn count_call(&self) -> u32 {
+    fn count_call(&self) -> u32 {
         let calls = self.calls.load(Ordering::Relaxed).wrapping_add(1);
         self.calls.store(calls, Ordering::Relaxed);
         calls
+    }
+
+    /// Whether the next step towards a channel is due, once this call is counted.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        self.count_call() >= self.ask_at.load(Ordering::Relaxed) && self.phase() < phase::LEFT
+    }
+
+    /// The broker is asked as soon as it may be asked at all.
+    pub fn ask_soon(&self) {
+        self.ask_at.store(self.calls().saturating_add(SOON), Ordering::Relaxed);
+    }
+
+    /// The broker is asked again when the connection has been used several times as much.
+    pub fn ask_later(&self) {
+        self.ask_at.store(self.calls().max(1).saturating_mul(AGAIN), Ordering::Relaxed);
+    }
+
+    /// Somebody is about to have it who knows nothing of a channel: if it has none yet, it never gets one. Said before anything else is
+    /// done about it, so that a call that asks the broker just now finds it said when it has its answer.
+    pub fn forbid(&self, reason: Reason) {
+        if self.phase() < phase::AWARE {
+            self.forbidden.store(reason as u32, Ordering::SeqCst);
+        }
+    }
+
+    /// Why it never gets a channel, if so.
+    pub fn forbidden(&self) -> Option<Reason> {
+        match Reason::of(self.forbidden.load(Ordering::SeqCst)) {
+            Reason::None => None,
+            reason => Some(reason),
+        }
     }
 
     fn calls_on_their_way(&self) -> u32 {

@@ -1,5 +1,6 @@
-//! Asking the broker for a channel: once for a connection, when it has been used often enough to be worth it. Blocks for the answer, a
-//! fraction of a second at most; allocates nothing, because the call that brought us here may have interrupted an allocation.
+//! Asking the broker for a channel, when a connection has been used often enough to be worth it, and again later where the reason against
+//! it may pass. Blocks for the answer, a fraction of a second at most; allocates nothing, because the call that brought us here may have
+//! interrupted an allocation.
 
 use crate::connection::Role;
 use crate::kernel::{option, result};
@@ -7,46 +8,99 @@ use crate::{asleep, settings};
 use libc::{c_int, c_void};
 use pulc_hal::os::tcp_counts;
 use pulc_sockets::message::{
-    ANSWER_BYTES, Answer, Join, NAME_BYTES, NO_BOARD, NO_SLOT, Place, Reason, Request, broker_name,
+    ANSWER_BYTES, Answer, Join, NAME_BYTES, NO_BOARD, NO_SLOT, Place, Reason, Report, Request, broker_name,
 };
 use pulc_sockets::{Board, End, Side};
 use std::os::fd::{AsFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How long the broker may take.
 const PATIENCE_US: i64 = 200_000;
+/// How long it is left in peace after it took longer: a process with many connections must not wait for each of them.
+const PAUSE_MS: u64 = 1000;
+/// Until when, in milliseconds of the monotonic clock.
+static NOT_BEFORE: AtomicU64 = AtomicU64::new(0);
 const SO_COOKIE: c_int = 57;
 
-/// An end of a channel for the connection, or why there is none.
-pub fn join(fd: c_int, role: Role) -> Result<End, Reason> {
+fn now_ms() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the C library writes one time.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
+    now.tv_sec.cast_unsigned() * 1000 + now.tv_nsec.cast_unsigned() / 1_000_000
+}
+
+/// Whether the broker may be asked.
+pub fn is_time() -> bool {
+    let not_before = NOT_BEFORE.load(Ordering::Relaxed);
+    not_before == 0 || now_ms() >= not_before
+}
+
+/// Which connection it is, if it is one that may have a channel.
+fn places(fd: c_int, role: Role) -> Result<(Side, Place, Place), Reason> {
     if option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) != Some(libc::IPPROTO_TCP as u64) {
         return Err(Reason::NotTcp);
-    }
-    // SAFETY: a descriptor for the length of this call.
-    if !tcp_counts::is_established(unsafe { BorrowedFd::borrow_raw(fd) }) {
-        return Err(Reason::NotTcp);
-    }
-    let (local, remote) = (place(fd, libc::SYS_getsockname)?, place(fd, libc::SYS_getpeername)?);
-    if !settings::includes(local.port) && !settings::includes(remote.port) {
-        return Err(Reason::Excluded);
     }
     let side = match role {
         Role::Active => Side::Active,
         Role::Passive => Side::Passive,
         Role::Unknown => return Err(Reason::NotTcp),
     };
+    // SAFETY: a descriptor for the length of this call.
+    if !tcp_counts::is_established(unsafe { BorrowedFd::borrow_raw(fd) }) {
+        return Err(Reason::NotOpen);
+    }
+    Ok((side, place(fd, libc::SYS_getsockname)?, place(fd, libc::SYS_getpeername)?))
+}
+
+/// An end of a channel for the connection, or why there is none.
+pub fn join(fd: c_int, role: Role) -> Result<End, Reason> {
+    let (side, local, remote) = places(fd, role)?;
+    if !settings::includes(local.port) && !settings::includes(remote.port) {
+        return Err(Reason::Excluded);
+    }
     let cookie = option(fd, libc::SOL_SOCKET, SO_COOKIE).ok_or(Reason::NotTcp)?;
-    let request = Join { side, cookie, local, remote, slot: asleep::slot(), board: NO_BOARD };
-    let broker = connect().ok_or(Reason::NoBroker)?;
-    let (answer, channel, board) = ask(&broker, &Request::Join(request)).ok_or(Reason::NoBroker)?;
+    let request = Join { side, cookie, local, remote, slot: asleep::slot(), board: asleep::number() };
+    let asked = connect(0).and_then(|broker| ask(&broker, &Request::Join(request)));
+    let (answer, channel, board) = asked.map_err(|number| match number {
+        libc::EAGAIN | libc::EINTR => {
+            NOT_BEFORE.store(now_ms() + PAUSE_MS, Ordering::Relaxed);
+            Reason::Slow
+        }
+        _ => Reason::NoBroker,
+    })?;
     if answer.reason != Reason::None {
         return Err(answer.reason);
     }
     if request.slot == NO_SLOT {
         let board = Board::map(board.ok_or(Reason::NoBroker)?.as_fd()).map_err(|_| Reason::NoMemory)?;
-        asleep::settle(board, answer.slot);
+        asleep::settle(board, answer.board, answer.slot);
+    }
+    match asleep::number() {
+        // Another thread is about to keep the slot that it has got.
+        NO_BOARD => return Err(Reason::Slow),
+        // It was of another broker's board: then the other end would not know when we sleep.
+        number if number != answer.board => return Err(Reason::OtherBroker),
+        _ => {}
     }
     let channel = channel.ok_or(Reason::NoBroker)?;
     End::join(channel.as_fd(), side, asleep::slot(), std::process::id()).map_err(|_| Reason::NoMemory)
+}
+
+/// Tells the broker why a connection stays on the kernel, for `pulc sockets`. Waits for nothing.
+pub fn report(fd: c_int, role: Role, reason: Reason) {
+    use std::os::fd::AsRawFd as _;
+    if !settings::promotes() {
+        return;
+    }
+    let Ok((side, local, remote)) = places(fd, role) else { return };
+    let Ok(broker) = connect(libc::SOCK_NONBLOCK) else { return };
+    let bytes = Request::Report(Report { side, reason, local, remote }).encode();
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    // SAFETY: readable bytes, no address.
+    unsafe {
+        let nowhere = std::ptr::null::<c_void>();
+        libc::syscall(libc::SYS_sendto, broker.as_raw_fd(), bytes.as_ptr(), bytes.len(), flags, nowhere, 0usize);
+    }
 }
 
 /// One of the two addresses of a connection.
@@ -69,11 +123,12 @@ pub fn place(fd: c_int, call: libc::c_long) -> Result<Place, Reason> {
     }
 }
 
-fn connect() -> Option<OwnedFd> {
+/// A line to the broker, or the error number.
+fn connect(flags: c_int) -> Result<OwnedFd, i32> {
     // SAFETY: plain system calls on memory of this function; the descriptor is new and nobody else's.
     unsafe {
-        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
-        let fd = result(libc::syscall(libc::SYS_socket, libc::AF_UNIX, kind, 0)).ok()?;
+        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | flags;
+        let fd = result(libc::syscall(libc::SYS_socket, libc::AF_UNIX, kind, 0))?;
         let broker = OwnedFd::from_raw_fd(fd as c_int);
         let limit = [0i64, PATIENCE_US];
         for name in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
@@ -86,8 +141,8 @@ fn connect() -> Option<OwnedFd> {
             *to = from as libc::c_char;
         }
         let len = size_of::<libc::sa_family_t>() + 1 + NAME_BYTES;
-        result(libc::syscall(libc::SYS_connect, fd, &raw const address, len)).ok()?;
-        Some(broker)
+        result(libc::syscall(libc::SYS_connect, fd, &raw const address, len))?;
+        Ok(broker)
     }
 }
 
@@ -98,8 +153,11 @@ struct Control {
     fds: [c_int; 2],
 }
 
-/// One request, one answer, and what came with it.
-fn ask(broker: &OwnedFd, request: &Request) -> Option<(Answer, Option<OwnedFd>, Option<OwnedFd>)> {
+/// An answer and the descriptors that came with it: the channel, and the board.
+type Asked = (Answer, Option<OwnedFd>, Option<OwnedFd>);
+
+/// One request, one answer; or the error number.
+fn ask(broker: &OwnedFd, request: &Request) -> Result<Asked, i32> {
     use std::os::fd::AsRawFd as _;
     let (fd, bytes) = (broker.as_raw_fd(), request.encode());
     let mut answer = [0u8; ANSWER_BYTES];
@@ -108,7 +166,7 @@ fn ask(broker: &OwnedFd, request: &Request) -> Option<(Answer, Option<OwnedFd>, 
     unsafe {
         let nowhere = std::ptr::null::<c_void>();
         let flags = libc::MSG_NOSIGNAL;
-        result(libc::syscall(libc::SYS_sendto, fd, bytes.as_ptr(), bytes.len(), flags, nowhere, 0usize)).ok()?;
+        result(libc::syscall(libc::SYS_sendto, fd, bytes.as_ptr(), bytes.len(), flags, nowhere, 0usize))?;
         let mut control: Control = std::mem::zeroed();
         let mut part = libc::iovec { iov_base: answer.as_mut_ptr().cast(), iov_len: answer.len() };
         let mut header: libc::msghdr = std::mem::zeroed();
@@ -116,7 +174,7 @@ fn ask(broker: &OwnedFd, request: &Request) -> Option<(Answer, Option<OwnedFd>, 
         header.msg_iovlen = 1;
         header.msg_control = (&raw mut control).cast();
         header.msg_controllen = size_of::<Control>() as _;
-        let got = result(libc::syscall(libc::SYS_recvmsg, fd, &raw mut header, libc::MSG_CMSG_CLOEXEC)).ok()?;
+        let got = result(libc::syscall(libc::SYS_recvmsg, fd, &raw mut header, libc::MSG_CMSG_CLOEXEC))?;
         let mut fds = [None, None];
         let is_rights = control.header.cmsg_type == libc::SCM_RIGHTS && header.msg_controllen as usize > 0;
         let bytes = (control.header.cmsg_len as usize).saturating_sub(size_of::<libc::cmsghdr>());
@@ -126,6 +184,6 @@ fn ask(broker: &OwnedFd, request: &Request) -> Option<(Answer, Option<OwnedFd>, 
             }
         }
         let [channel, board] = fds;
-        Some((Answer::decode(&answer[..got]).ok()?, channel, board))
+        Ok((Answer::decode(&answer[..got]).map_err(|_| libc::EPROTO)?, channel, board))
     }
 }

@@ -2,7 +2,7 @@
 //! enough, *joined* (the channel is mapped, nothing else has changed), *aware* (the other end has joined too, and no call that knows
 //! nothing of the channel is on its way any more; from now on none begins).
 
-use crate::connection::{AWARE, Role, phase};
+use crate::connection::{AWARE, Connection, Role, phase};
 use crate::kernel::{Socket, borrowed, flags, option, result, set_option};
 use crate::table::{self, Call, quietly};
 use crate::{joining, sets, settings};
@@ -18,13 +18,8 @@ use std::sync::atomic::Ordering;
 pub fn progress(call: &Call, fd: c_int) {
     quietly(|| {
         let connection = call.connection;
-        if connection.calls() >= settings::after_calls() && connection.turn(phase::TRACKED, phase::JOINING) {
-            match joining::join(fd, connection.role()) {
-                Ok(end) => connection.keep(end),
-                Err(_) => {
-                    connection.turn(phase::JOINING, phase::LEFT);
-                }
-            }
+        if connection.phase() == phase::TRACKED {
+            ask(connection, fd);
         }
         if connection.phase() == phase::JOINED {
             become_aware(call, fd);
@@ -32,9 +27,49 @@ pub fn progress(call: &Call, fd: c_int) {
     });
 }
 
+/// Asks for a channel. Who gets none for a reason that may pass asks again later.
+fn ask(connection: &Connection, fd: c_int) {
+    if !settings::promotes() {
+        return;
+    }
+    if !joining::is_time() {
+        connection.ask_soon();
+        return;
+    }
+    if !connection.turn(phase::TRACKED, phase::JOINING) {
+        return;
+    }
+    if let Some(reason) = connection.forbidden() {
+        joining::report(fd, connection.role(), reason);
+        connection.turn(phase::JOINING, phase::LEFT);
+        return;
+    }
+    match joining::join(fd, connection.role()) {
+        Ok(end) => connection.keep(end),
+        Err(reason) if reason.may_pass() => {
+            connection.ask_later();
+            connection.turn(phase::JOINING, phase::TRACKED);
+        }
+        Err(reason) => {
+            if reason == Reason::Excluded {
+                joining::report(fd, connection.role(), reason);
+            }
+            connection.turn(phase::JOINING, phase::LEFT);
+        }
+    }
+}
+
 fn become_aware(call: &Call, fd: c_int) {
     let connection = call.connection;
     let Some(end) = connection.end() else { return };
+    // A fork while the broker was asked, for example: its child has the connection and not the channel. A fork from here on finds a
+    // connection that is joined, and does this itself.
+    if let Some(reason) = connection.forbidden() {
+        if connection.turn(phase::JOINED, phase::LEFT) {
+            end.bar(reason as u32);
+        }
+        return;
+    }
     if !end.is_met() {
         if end.is(Flag::Barred) {
             connection.turn(phase::JOINED, phase::LEFT);
@@ -95,7 +130,9 @@ pub fn retire(call: &Call) {
 pub fn leave(fd: c_int, reason: Reason) {
     let Some(call) = table::touch(fd) else { return };
     let connection = call.connection;
+    connection.forbid(reason);
     if connection.turn(phase::TRACKED, phase::LEFT) {
+        joining::report(fd, connection.role(), reason);
         return;
     }
     let Some(end) = connection.end() else { return };
@@ -195,7 +232,7 @@ pub fn before_fork() {
         table::each(|fd| {
             let Some(call) = table::touch(fd) else { return };
             let connection = call.connection;
-            connection.turn(phase::TRACKED, phase::LEFT);
+            connection.forbid(Reason::Forked);
             if connection.turn(phase::JOINED, phase::LEFT)
                 && let Some(end) = connection.end()
             {

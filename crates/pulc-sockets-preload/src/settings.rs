@@ -45,6 +45,11 @@ pub fn after_calls() -> u32 {
     CALLS.load(Ordering::Relaxed)
 }
 
+/// Whether connections are promoted at all.
+pub fn promotes() -> bool {
+    after_calls() != u32::MAX
+}
+
 /// Whether connections of this port may be promoted.
 pub fn includes(port: u16) -> bool {
     let mut any = false;

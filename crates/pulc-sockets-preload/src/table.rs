@@ -5,7 +5,7 @@
 //! another way (by exec, from another process) is not here and is left alone.
 
 use crate::connection::{AWARE, Connection, FOLLOWED, PHASE, Role, phase};
-use crate::{next, promoted, sets, settings};
+use crate::{next, promoted, sets};
 use pulc_hal::os::life;
 use pulc_sockets::message::Reason;
 use std::ffi::c_int;
@@ -82,7 +82,7 @@ fn enter(fd: c_int, count: fn(&'static Connection) -> &'static AtomicU32) -> Opt
 #[inline]
 pub fn read(fd: c_int) -> Option<Call> {
     let call = enter(fd, |connection| &connection.reading)?;
-    if call.connection.count_call() >= settings::after_calls() && call.connection.phase() < phase::LEFT {
+    if call.connection.is_due() {
         return Some(advanced(call, fd));
     }
     Some(call)
@@ -92,7 +92,7 @@ pub fn read(fd: c_int) -> Option<Call> {
 #[inline]
 pub fn write(fd: c_int) -> Option<Call> {
     let call = enter(fd, |connection| &connection.writing)?;
-    if call.connection.count_call() >= settings::after_calls() && call.connection.phase() < phase::LEFT {
+    if call.connection.is_due() {
         return Some(advanced(call, fd));
     }
     Some(call)

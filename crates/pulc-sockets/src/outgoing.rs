@@ -73,12 +73,14 @@ impl End {
     }
 
     fn must_leave(&self) -> bool {
-        self.is(Flag::Barred)
+        // First whether it is ready, then whether it is barred: an end that is barred by a fork while it gets ready is seen to be barred
+        // by whoever sees it ready. SeqCst on both, as they are written.
+        self.theirs(end::READY).load(Ordering::SeqCst) == 0
+            || self.theirs(end::BARRED).load(Ordering::SeqCst) != 0
+            || self.peer_is(Flag::Closed)
+            || self.is(Flag::Barred)
             || self.is(Flag::Corked)
             || self.is(Flag::Shut)
-            || self.peer_is(Flag::Barred)
-            || self.peer_is(Flag::Closed)
-            || self.theirs(end::READY).load(Ordering::Acquire) == 0
     }
 
     /// The receiver must have reached the current segment, and no call may be giving the kernel bytes.

@@ -1,14 +1,17 @@
-"""An echo server, and clients that check every byte.
+"""An echo server, and clients that check every byte and wait until `pulc sockets` says what their test expects.
 
-  echo.py server      echoes for one client after the other, until it is ended
-  echo.py client      waits until a connection is promoted, and until it is back on the kernel after `demote all`
-  echo.py plain       echoes only
+  echo.py server [CLIENTS]          echoes for so many clients, one after the other (1)
+  echo.py client                    waits until the connection is promoted, and until it is back on the kernel after `demote all`
+  echo.py awake                     as client, but wakes the process BROKER, which is stopped, after some echoes
+  echo.py orphan                    waits until the connection is promoted, kills the process BROKER, and goes on
+  echo.py until WORDS               waits until the list has these words in the line of its connection
+  echo.py forked                    the same for a connection that a fork has too
+  echo.py plain                     echoes only
 
-A connection that is not promoted within some echoes is given up for another one. Waiting has no end here: whoever runs this limits the
-whole run.
+Waiting has no end here: whoever runs this limits the whole run.
 """
 
-import os, random, socket, subprocess, sys, time
+import os, random, signal, socket, subprocess, sys, time
 
 PORT = 7007
 pulc = os.environ["PULC"]
@@ -26,9 +29,9 @@ def exactly(sock, count):
     return b"".join(parts)
 
 
-def server():
+def server(clients):
     listener = socket.create_server(("127.0.0.1", PORT))
-    while True:
+    for _ in range(clients):
         conn, _ = listener.accept()
         conn.settimeout(150)
         while data := conn.recv(65536):
@@ -63,47 +66,56 @@ def mine(sock, text):
     return [line for line in text.splitlines() if f":{sock.getsockname()[1]} " in line]
 
 
-def is_listed(sock, words):
-    """Says what the list has, if it has these words."""
-    said = ask()
-    if any(words in line for line in mine(sock, said)):
-        print(said, flush=True)
-        return True
-    return False
+def until(sock, words):
+    """Goes on until the list has these words."""
+    while True:
+        echoes(sock, 40)
+        said = ask()
+        if any(words in line for line in mine(sock, said)):
+            print(said, flush=True)
+            return
 
 
 def finish(sock):
     sock.shutdown(socket.SHUT_WR)
     assert sock.recv(1) == b""
-    sock.close()
+    print("client: all echoes were right", flush=True)
 
 
-def promoted():
-    while True:
-        sock = connect()
-        for _ in range(3):
-            echoes(sock, 40)
-            if is_listed(sock, "ring,ring"):
-                return sock
-        finish(sock)
-
-
-def client():
-    sock = promoted()
+def client(sock):
+    until(sock, "ring,ring")
     ask("demote", "all")
-    echoes(sock, 40)
-    while not is_listed(sock, "kernel,kernel"):
-        echoes(sock, 40)
+    until(sock, "kernel,kernel")
     finish(sock)
 
 
 what = sys.argv[1]
 if what == "server":
-    server()
-elif what == "client":
-    client()
+    server(int(sys.argv[2]) if len(sys.argv) > 2 else 1)
+    sys.exit()
+sock = connect()
+if what == "client":
+    client(sock)
+elif what == "awake":
+    echoes(sock, 40)
+    os.kill(int(os.environ["BROKER"]), signal.SIGCONT)
+    client(sock)
+elif what == "orphan":
+    until(sock, "ring,ring")
+    os.kill(int(os.environ["BROKER"]), signal.SIGKILL)
+    echoes(sock, 200)
+    finish(sock)
+elif what == "until":
+    until(sock, sys.argv[2])
+    finish(sock)
+elif what == "forked":
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+    until(sock, "shared by a fork")
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    finish(sock)
 else:
-    sock = connect()
     echoes(sock, 100)
     finish(sock)
-print("client: all echoes were right", flush=True)
