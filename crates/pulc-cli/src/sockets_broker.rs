@@ -10,10 +10,24 @@ pub const NAME: &str = "sockets-broker";
 /// What it says when it can be asked.
 const READY: &str = "ready";
 
-#[derive(clap::Args)]
-pub struct Args {}
+/// See [`ensure`].
+const BEHIND: &str = "--behind";
 
-pub fn run(_: &Args) -> ExitCode {
+#[derive(clap::Args)]
+pub struct Args {
+    /// Start another one and end, so that it is nobody's child
+    #[arg(long)]
+    behind: bool,
+}
+
+pub fn run(args: &Args) -> ExitCode {
+    if args.behind {
+        // Its output stays ours: whoever has started us hears from there when it is ready.
+        return match myself().stdout(Stdio::inherit()).spawn() {
+            Ok(_) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
     // A session of its own: it outlives the terminal and the program that wanted it first.
     let _ = rustix::process::setsid();
     let _ = rustix::process::chdir("/");
@@ -38,19 +52,25 @@ pub fn connect() -> io::Result<Seqpacket> {
     Seqpacket::connect(&broker_name(geteuid().as_raw()))
 }
 
-/// Starts the broker if there is none; returns when it can be asked.
+fn myself() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg(NAME).stdin(Stdio::null()).stderr(Stdio::null()).env_remove("LD_PRELOAD");
+    command
+}
+
+/// Starts the broker if there is none; returns when it can be asked. It is started by a process that ends at once: this one becomes a
+/// program, which may wait until it has no children any more.
 pub fn ensure() -> Result<(), String> {
     if connect().is_ok() {
         return Ok(());
     }
     let failed = |error: io::Error| format!("cannot start the sockets' broker: {error}");
-    let mut command = Command::new("/proc/self/exe");
-    command.arg(NAME).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).env_remove("LD_PRELOAD");
-    let mut broker = command.spawn().map_err(failed)?;
+    let mut starter = myself().arg(BEHIND).stdout(Stdio::piped()).spawn().map_err(failed)?;
     let mut line = String::new();
-    if let Some(output) = broker.stdout.take() {
+    if let Some(output) = starter.stdout.take() {
         BufReader::new(output).read_line(&mut line).map_err(failed)?;
     }
+    starter.wait().map_err(failed)?;
     // Another one may have been faster.
     if line.trim() == READY || connect().is_ok() { Ok(()) } else { Err("the sockets' broker did not start".to_owned()) }
 }

@@ -139,6 +139,18 @@ fn a_killed_broker_hangs_nobody_neither_open_rings_nor_new_connections() {
 }
 
 #[test]
+fn a_bypassed_program_has_no_children_but_its_own() {
+    if cannot_isolate("a_bypassed_program_has_no_children_but_its_own") {
+        return;
+    }
+    // A broker is started first; a program that waits for all of its children must not wait for that one.
+    let line = "$PULC bypass python3 -c 'import os; os.wait()' 2>&1; $PULC sockets";
+    let (said, words) = text(&isolated(line, &[]));
+    assert!(said.contains("ChildProcessError"), "{said}{words}");
+    assert!(said.contains("WHY NOT"), "there is no broker: {said}{words}");
+}
+
+#[test]
 fn an_end_that_takes_no_part_never_notices() {
     if cannot_isolate("an_end_that_takes_no_part_never_notices") {
         return;
