@@ -27,6 +27,9 @@ pub struct Args {
     /// One short round: does it all work
     #[arg(long)]
     quick: bool,
+    /// Receive into another buffer than what is sent, which then rests, as benchmarks of MPI do
+    #[arg(long)]
+    apart: bool,
     /// Draw latency and bandwidth against message size into this folder, as SVG and PNG
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
@@ -45,7 +48,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
         ([], Some(_)) => SIZES_OF_A_PLOT.to_vec(),
         (bytes, _) => bytes.to_vec(),
     };
-    let wanted = Wanted { bytes, layers: args.layers.clone(), places: args.places.clone(), rounds, budget };
+    let (layers, places) = (args.layers.clone(), args.places.clone());
+    let wanted = Wanted { bytes, layers, places, rounds, budget, apart: args.apart };
     let mut found = measure(&wanted)?;
     let rows = found.rows();
     if let Some(directory) = &args.plot {

@@ -23,6 +23,7 @@ mod rounds;
 mod row;
 mod shares;
 mod start;
+mod switch;
 mod waiting;
 mod wire;
 mod worker;
@@ -52,6 +53,8 @@ enum What {
     Shares(shares::Args),
     /// Many processes pass a token round, beside a bare futex ring of the same processes
     Ring(ring::Args),
+    /// One core handed over: by yielding, by sleeping, between processes and threads, and what a port adds
+    Switch(switch::Args),
     /// System calls made for small messages between processes that are awake
     Calls(calls::Args),
     /// Latency and processor time burnt: pinned, unpinned, too many, beside another job, beside a hog
@@ -66,6 +69,8 @@ enum What {
     Rank(rank::Args),
     #[command(hide = true)]
     Worker { core: u32 },
+    #[command(hide = true)]
+    Partner(switch::OfPartner),
 }
 
 /// Runs one benchmark.
@@ -78,6 +83,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
         What::Memory(args) => memory::run(args),
         What::Shares(args) => shares::run(args),
         What::Ring(args) => ring::run(args),
+        What::Switch(args) => switch::run(args),
         What::Calls(args) => calls::run(args),
         What::Waiting(args) => waiting::run(args),
         What::Attach(args) => attach::run(args),
@@ -85,5 +91,6 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
         What::Plot(args) => plot::run(args),
         What::Rank(args) => rank::run(args).map(|()| ExitCode::SUCCESS),
         What::Worker { core } => worker::run(*core).map(|()| ExitCode::SUCCESS),
+        What::Partner(args) => switch::partner(args).map(|()| ExitCode::SUCCESS),
     }
 }

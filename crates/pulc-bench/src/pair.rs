@@ -29,6 +29,8 @@ pub struct Task {
     pub side: Side,
     pub bytes: usize,
     pub budget_us: u64,
+    /// Sent and received in buffers of their own.
+    pub apart: bool,
     /// Address of this side's network.
     pub ip: std::net::IpAddr,
 }
@@ -79,10 +81,10 @@ impl Pair {
     }
 
     /// Measures one layer with one size.
-    pub fn measure(&mut self, layer: Layer, bytes: usize, budget: Nanos) -> Result<Figures, Error> {
+    pub fn measure(&mut self, layer: Layer, bytes: usize, budget: Nanos, apart: bool) -> Result<Figures, Error> {
         for (index, side) in [Side::A, Side::B].into_iter().enumerate() {
             let ip = self.seats[index].ip;
-            let task = Task { layer, place: self.place, side, bytes, budget_us: budget.0 / 1000, ip };
+            let task = Task { layer, place: self.place, side, bytes, budget_us: budget.0 / 1000, apart, ip };
             self.workers[index].tell(&ToWorker::Task(task), &[])?;
         }
         let limit = Nanos::from_ms(20_000) + Nanos(budget.0.saturating_mul(20));

@@ -205,6 +205,7 @@ fn look_at_hardware(found: &mut Found) {
         places: vec![Place::Node],
         rounds: 1,
         budget: BUDGET_QUICK,
+        apart: false,
     };
     let rows = measure(&wanted).map(|found| found.rows()).unwrap_or_default();
     found.hops.push(rows.iter().find(|row| row.bytes == 8).and_then(|row| row.latency_ns_p50));

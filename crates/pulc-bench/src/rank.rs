@@ -1,7 +1,7 @@
 //! `pulc bench rank`, hidden: one rank of a measured job. Called by the drivers through `pulc run`.
 
 use crate::am::Am;
-use crate::measure::{BYTES_MIN, Channel, answer, ask};
+use crate::measure::{BYTES_MIN, Buffers, Channel, answer, ask};
 use crate::row::{self, Layer, Place, Row};
 use crate::{Error, calls, ring, waiting};
 use pulc::{Address, From, Match, Port, Pulc, Rank};
@@ -33,6 +33,9 @@ enum What {
         /// Core of each rank
         #[arg(long, value_delimiter = ',')]
         cores: Vec<u32>,
+        /// Receive into another buffer than what is sent
+        #[arg(long)]
+        apart: bool,
     },
     /// Talk with everybody; every rank writes its shares of memory
     Memory {
@@ -54,8 +57,9 @@ enum What {
 pub fn run(args: &Args) -> Result<(), Error> {
     match &args.what {
         What::Attach => Pulc::attach().map(|_| ()).map_err(port_error),
-        What::Messages { layer, place, budget_us, bytes, cores } => {
-            messages(*layer, *place, Nanos::from_us(*budget_us), bytes, cores)
+        What::Messages { layer, place, budget_us, bytes, cores, apart } => {
+            let how = How { layer: *layer, place: *place, budget: Nanos::from_us(*budget_us), apart: *apart };
+            messages(how, bytes, cores)
         }
         What::Ring(of_rank) => ring::rank(of_rank),
         What::Calls(of_rank) => calls::rank(of_rank),
@@ -68,55 +72,58 @@ pub fn run(args: &Args) -> Result<(), Error> {
 
 pub const NAME: &str = "bench";
 
-fn messages(layer: Layer, place: Place, budget: Nanos, sizes: &[usize], cores: &[u32]) -> Result<(), Error> {
+/// How one layer is measured, whatever the size.
+#[derive(Clone, Copy)]
+struct How {
+    layer: Layer,
+    place: Place,
+    budget: Nanos,
+    apart: bool,
+}
+
+fn messages(how: How, sizes: &[usize], cores: &[u32]) -> Result<(), Error> {
     let pulc = Pulc::attach().map_err(port_error)?;
     if let Some(core) = cores.get(pulc.rank().0 as usize) {
         cpu::pin_to(&[*core])?;
     }
     let peer = Rank(1 - pulc.rank().0.min(1));
-    match layer {
+    match how.layer {
         Layer::Rawdata => {
             let channel = pulc.open_channel(peer, 1).map_err(port_error)?;
-            measure(&pulc, &mut Raw { channel, polls: false }, layer, place, budget, sizes)
+            measure(&pulc, &mut Raw { channel, polls: false }, how, sizes)
         }
         Layer::Shared => {
             let channel = pulc.open_channel(peer, 1).map_err(port_error)?;
             let longest = sizes.iter().copied().max().unwrap_or_default().max(BYTES_MIN);
             let mut block = pulc::alloc(longest).map_err(port_error)?;
             block.fill(0);
-            measure(&pulc, &mut Shared { channel, block }, layer, place, budget, sizes)
+            measure(&pulc, &mut Shared { channel, block }, how, sizes)
         }
         Layer::Port => {
             let port = pulc.open_port(NAME).map_err(port_error)?;
             let mut ports = Ports { port, peer, address: Address::new(peer, NAME), polls: false };
-            measure(&pulc, &mut ports, layer, place, budget, sizes)
+            measure(&pulc, &mut ports, how, sizes)
         }
         Layer::Am => {
             let mut am = Am::open(&pulc, sizes.iter().copied().max().unwrap_or_default())?;
             if pulc.rank() != Rank(0) {
                 return sizes.iter().try_for_each(|_| am.answer());
             }
-            measure(&pulc, &mut am, layer, place, budget, sizes)
+            measure(&pulc, &mut am, how, sizes)
         }
         other => Err(Error::NotHere { layer: other.name(), why: "it is no interface".into() }),
     }
 }
 
-fn measure(
-    pulc: &Pulc,
-    channel: &mut impl Channel,
-    layer: Layer,
-    place: Place,
-    budget: Nanos,
-    sizes: &[usize],
-) -> Result<(), Error> {
+fn measure(pulc: &Pulc, channel: &mut impl Channel, how: How, sizes: &[usize]) -> Result<(), Error> {
     for &bytes in sizes {
+        let buffers = Buffers::new(bytes, how.apart);
         if pulc.rank() != Rank(0) {
-            answer(channel, bytes)?;
+            answer(channel, buffers)?;
             continue;
         }
-        let figures = ask(channel, bytes, budget)?;
-        print!("{}", row::json_lines(&[Row::new(layer, place, bytes, figures)]));
+        let figures = ask(channel, buffers, how.budget)?;
+        print!("{}", row::json_lines(&[Row::new(how.layer, how.place, bytes, figures)]));
     }
     Ok(())
 }

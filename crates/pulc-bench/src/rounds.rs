@@ -26,6 +26,8 @@ pub struct Wanted {
     pub places: Vec<Place>,
     pub rounds: u32,
     pub budget: Nanos,
+    /// What is sent rests: every side receives into another buffer.
+    pub apart: bool,
 }
 
 /// What was measured.
@@ -203,7 +205,8 @@ impl Run<'_> {
         if self.given_up.contains_key(&(place, layer)) {
             return;
         }
-        let figures = bench.pair(place).and_then(|pair| pair.measure(layer, bytes, self.wanted.budget));
+        let figures =
+            bench.pair(place).and_then(|pair| pair.measure(layer, bytes, self.wanted.budget, self.wanted.apart));
         match figures {
             Ok(figures) => {
                 let row = Row::new(layer, place, bytes, figures);
@@ -223,7 +226,7 @@ impl Run<'_> {
         if self.given_up.contains_key(&(place, layer)) {
             return;
         }
-        match bench.job(place, layer, &self.wanted.bytes, self.wanted.budget) {
+        match bench.job(place, layer, self.wanted) {
             Ok(rows) => {
                 for row in rows {
                     self.found.entry((place, row.bytes, layer)).or_default().push(row);
@@ -246,7 +249,8 @@ impl Bench {
         Ok(self.pair.insert(pair))
     }
 
-    fn job(&mut self, place: Place, layer: Layer, sizes: &[usize], budget: Nanos) -> Result<Vec<Row>, Error> {
+    fn job(&mut self, place: Place, layer: Layer, wanted: &Wanted) -> Result<Vec<Row>, Error> {
+        let (sizes, budget) = (&wanted.bytes, wanted.budget);
         let limit = JOB_LIMIT + Nanos(budget.0.saturating_mul(20 * sizes.len() as u64));
         if let Some(wire) = &mut self.wire {
             wire.start_daemons()?;
@@ -254,19 +258,15 @@ impl Bench {
         let nodes = (place == Place::Net).then_some(2);
         let job = Job { enter: &self.seats[0].enter, ranks: 2, nodes, limit, options: &[] };
         let list = |words: Vec<String>| words.join(",");
-        let text = job.run_ranks(&[
-            "messages",
-            "--layer",
-            layer.name(),
-            "--place",
-            place.name(),
-            "--budget-us",
-            &(budget.0 / 1000).to_string(),
-            "--bytes",
-            &list(sizes.iter().map(usize::to_string).collect()),
-            "--cores",
-            &list(self.seats.iter().map(|seat| seat.core.to_string()).collect()),
-        ])?;
+        let budget = (budget.0 / 1000).to_string();
+        let sizes = list(sizes.iter().map(usize::to_string).collect());
+        let cores = list(self.seats.iter().map(|seat| seat.core.to_string()).collect());
+        let mut words = vec!["messages", "--layer", layer.name(), "--place", place.name(), "--budget-us", &budget];
+        words.extend(["--bytes", &sizes, "--cores", &cores]);
+        if wanted.apart {
+            words.push("--apart");
+        }
+        let text = job.run_ranks(&words)?;
         let rows = text.lines().map(|line| serde_json::from_str(line).map_err(|_| Error::Nonsense(line.to_string())));
         rows.collect()
     }

@@ -28,8 +28,8 @@ const LAYERS: [Layer; 6] = [Layer::Hardware, Layer::Device, Layer::Rawdata, Laye
 
 pub fn run(args: &Args) -> Result<ExitCode, Error> {
     let (rounds, budget) = if args.quick { (1, BUDGET_QUICK) } else { (args.rounds, BUDGET) };
-    let wanted =
-        Wanted { bytes: args.bytes.clone(), layers: LAYERS.to_vec(), places: vec![Place::Node], rounds, budget };
+    let (bytes, layers, places) = (args.bytes.clone(), LAYERS.to_vec(), vec![Place::Node]);
+    let wanted = Wanted { bytes, layers, places, rounds, budget, apart: false };
     let found = measure(&wanted)?;
     if !args.json {
         println!("bandwidth between two cores of one node; shares are medians of the ratios within {rounds} rounds\n");

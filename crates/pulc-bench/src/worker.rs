@@ -1,6 +1,6 @@
 //! One of the two measured processes: takes tasks from the driver on its standard input, a socket, until that closes.
 
-use crate::measure::{Figures, answer, ask};
+use crate::measure::{Buffers, Figures, answer, ask};
 use crate::pair::{Side, Task, ToDriver, ToWorker, receive, send};
 use crate::row::{Layer, Place};
 use crate::{Error, device, hardware, kernel, net};
@@ -70,9 +70,10 @@ fn measure(task: &Task, line: &Line) -> Result<Option<Figures>, Error> {
 
 /// Takes the task's side of a channel.
 pub fn both(task: &Task, channel: &mut impl crate::measure::Channel) -> Result<Option<Figures>, Error> {
+    let buffers = Buffers::new(task.bytes, task.apart);
     let figures = match task.side {
-        Side::A => ask(channel, task.bytes, Nanos::from_us(task.budget_us)).map(Some),
-        Side::B => answer(channel, task.bytes).map(|()| None),
+        Side::A => ask(channel, buffers, Nanos::from_us(task.budget_us)).map(Some),
+        Side::B => answer(channel, buffers).map(|()| None),
     }?;
     channel.finish();
     Ok(figures)

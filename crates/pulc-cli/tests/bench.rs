@@ -137,6 +137,20 @@ fn ring_and_attach_tell_every_figure() {
 }
 
 #[test]
+fn switch_tells_what_handing_a_core_over_takes_and_what_a_port_takes_there() {
+    let finished = bench(&["switch", "--quick", "--json"]).expect_success();
+    let found = rows(&finished.stdout);
+    for (who, way) in [("processes", "yield"), ("processes", "futex"), ("threads", "yield"), ("threads", "futex")] {
+        let is_it = |row: &&serde_json::Value| row["who"] == who && row["way"] == way && row["policy"] == "usual";
+        assert!(found.iter().any(|row| is_it(&row)), "no row of {who} that {way}: {finished:?}");
+    }
+    assert_eq!(found.last().map(|row| row["who"] == "port"), Some(true), "{finished:?}");
+    for row in &found {
+        assert!(row["best_ns"].as_f64() > Some(0.0) && row["median_ns"].as_f64() >= row["best_ns"].as_f64(), "{row}");
+    }
+}
+
+#[test]
 fn waiting_tells_latency_and_processor_time_of_every_situation() {
     let finished = bench(&["waiting", "--quick", "--json"]).expect_success();
     let found = rows(&finished.stdout);

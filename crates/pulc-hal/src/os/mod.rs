@@ -17,6 +17,7 @@ pub mod life;
 pub mod loaded;
 pub mod memfd;
 pub mod peer_memory;
+pub mod policy;
 pub mod process;
 pub mod proctree;
 pub mod registry;
