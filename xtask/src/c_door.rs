@@ -12,7 +12,7 @@ const EXAMPLES_DIR: &str = "examples/c";
 const BUILD: Duration = Duration::from_secs(600);
 const RUN: Duration = Duration::from_secs(60);
 
-/// Builds with the quick profile, compares the exported names, compiles and runs every example with two ranks.
+/// Builds with the quick profile, compares the exported names, compiles and runs every example with two ranks of one node and of two.
 pub fn test(root: &Path) -> Outcome {
     steps::run(&mut steps::cargo(root, &["build", "-q", "-p", "pulc-c-abi", "-p", "pulc-cli"]), BUILD)?;
     let built = root.join("target/debug");
@@ -23,10 +23,13 @@ pub fn test(root: &Path) -> Outcome {
     let scratch = Scratch::new("c")?;
     link_library(&built.join("libpulc_c.so"), scratch.path())?;
     for program in compile(root, &root.join(HEADER_DIR), scratch.path(), scratch.path())? {
-        println!("{} with 2 ranks", program.file_name().unwrap_or_default().to_string_lossy());
-        let mut pulc = Command::new(built.join("pulc"));
-        pulc.args(["run", "-n", "2"]).arg(&program).env("LD_LIBRARY_PATH", scratch.path());
-        steps::run(&mut pulc, RUN)?;
+        for nodes in ["1", "2"] {
+            let name = program.file_name().unwrap_or_default().to_string_lossy();
+            println!("{name} with 2 ranks, nodes: {nodes}");
+            let mut pulc = Command::new(built.join("pulc"));
+            pulc.args(["run", "-n", "2", "--nodes", nodes]).arg(&program).env("LD_LIBRARY_PATH", scratch.path());
+            steps::run(&mut pulc, RUN)?;
+        }
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use pulc_hal::os::memfd;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -22,6 +23,8 @@ const HANG: Duration = Duration::from_secs(180);
 /// What a test wants.
 pub struct Job {
     pub scene: &'static str,
+    /// What the ranks are; without one, copies of this test binary that play the scene.
+    pub program: Option<PathBuf>,
     /// Ranks of each node.
     pub nodes: Vec<u32>,
     pub env: Vec<(&'static str, String)>,
@@ -30,7 +33,12 @@ pub struct Job {
 
 impl Job {
     pub fn on_one_node(scene: &'static str, ranks: u32) -> Job {
-        Job { scene, nodes: vec![ranks], env: Vec::new(), version: PROTOCOL_VERSION }
+        Job { scene, program: None, nodes: vec![ranks], env: Vec::new(), version: PROTOCOL_VERSION }
+    }
+
+    /// Ranks that are another program.
+    pub fn of_program(name: &'static str, program: PathBuf, nodes: &[u32]) -> Job {
+        Job { program: Some(program), ..Job::on_nodes(name, nodes) }
     }
 
     pub fn on_nodes(scene: &'static str, nodes: &[u32]) -> Job {
@@ -188,8 +196,14 @@ fn wait_for(child: &Arc<Mutex<Child>>) -> ExitStatus {
 }
 
 fn spawn(job: &Job, rank: usize, name: &str) -> Child {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "as_a_rank", "--nocapture", "--test-threads=1"]);
+    let mut command = match &job.program {
+        Some(program) => Command::new(program),
+        None => {
+            let mut copy = Command::new(std::env::current_exe().unwrap());
+            copy.args(["--exact", "as_a_rank", "--nocapture", "--test-threads=1"]);
+            copy
+        }
+    };
     command.env("PULC_TEST_SCENE", job.scene).env(boot::ENV_KEEPER, name).env(boot::ENV_RANK, rank.to_string());
     command.env(boot::ENV_COOKIE, format!("{rank:032x}")).stdout(Stdio::piped()).stdin(Stdio::piped());
     command.envs(job.env.iter().map(|(name, value)| (name, value)));

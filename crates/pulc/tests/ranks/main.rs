@@ -4,6 +4,7 @@
 mod am;
 mod am_faults;
 mod am_scenes;
+mod examples;
 mod forks;
 mod groups;
 mod keeper;
