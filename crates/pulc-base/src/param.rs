@@ -1,6 +1,7 @@
 //! The parameter table: every limit and threshold is one row with name, default, unit and meaning; `pulc info` prints it
 //! with the source of each value. A parameter is set by the environment variable `PULC_` + upper-case name; some have been
-//! measured on this machine (`pulc_hal::calibration`), which counts where the environment says nothing.
+//! measured on this machine (`pulc_hal::calibration`), which counts where the environment says nothing. Limits that nobody can set are
+//! rows as well ([`Fixed`]).
 
 use std::sync::OnceLock;
 
@@ -19,6 +20,15 @@ pub struct Param {
     pub default: u64,
     pub min: u64,
     pub max: u64,
+    pub text: &'static str,
+}
+
+/// A limit that is built in: a fact of layouts and formats that no setting changes. Named beside the code that obeys it and listed in its
+/// crate's `FIXED`.
+pub struct Fixed {
+    /// Lower case, unit last.
+    pub name: &'static str,
+    pub value: u64,
     pub text: &'static str,
 }
 

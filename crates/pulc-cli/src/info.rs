@@ -1,6 +1,9 @@
-//! `pulc info`: what this build is, what it found on this machine, and the parameter table with the source of each value.
+//! `pulc info`: what this build is, what it found on this machine, and every parameter, switch and limit with the source of its value.
 
-use pulc_base::param::{Param, Source};
+mod machine;
+mod switches;
+
+use pulc_base::param::{Fixed, Param, Source};
 use pulc_control::Client;
 use pulc_control::place::Place;
 use pulc_hal::calibration;
@@ -9,7 +12,7 @@ use std::process::ExitCode;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// One JSON object per parameter
+    /// One JSON object per parameter, switch and limit
     #[arg(long)]
     json: bool,
     /// Measure this machine's thresholds again first
@@ -31,6 +34,19 @@ fn tables() -> [(&'static str, &'static [&'static Param]); 8] {
     ]
 }
 
+/// What no setting changes, in the same order.
+fn fixed() -> [(&'static str, &'static [Fixed]); 7] {
+    [
+        ("shm", pulc_hal::device::shm::FIXED),
+        ("net", pulc_hal::device::net::FIXED),
+        ("link", pulc_link::FIXED),
+        ("handler", pulc_handler::params::FIXED),
+        ("port", pulc::params::FIXED),
+        ("jobs", pulc_psid::jobs::patience::FIXED),
+        ("queue", pulc_psid::queue::FIXED),
+    ]
+}
+
 pub fn run(args: &Args) -> ExitCode {
     if args.measure {
         // A file of earlier makes no difference: what was just measured is what counts.
@@ -39,17 +55,7 @@ pub fn run(args: &Args) -> ExitCode {
         calibration::load();
     }
     if args.json {
-        parameters(|floor, param, value, source| {
-            println!(
-                "{{\"floor\":\"{floor}\",\"name\":\"{}\",\"variable\":\"{}\",\"value\":{value},\"source\":\"{source}\",\
-                 \"default\":{},\"min\":{},\"max\":{}}}",
-                param.name,
-                param.variable(),
-                param.default,
-                param.min,
-                param.max
-            );
-        });
+        print_json();
         return ExitCode::SUCCESS;
     }
     println!("pulc {}, protocol version {}", env!("CARGO_PKG_VERSION"), pulc_base::PROTOCOL_VERSION);
@@ -70,7 +76,50 @@ pub fn run(args: &Args) -> ExitCode {
         let limits = format!("{}..={}", param.min, param.max);
         println!("{:<32} {value:>12} {source:>12} {limits:>24}  {}", param.variable(), param.text);
     });
+    println!("\n{:<32} {:>12} {:>12} {:>24}  meaning", "switch", "value", "source", "");
+    for switch in switches::SWITCHES {
+        let (value, source) = switch.read();
+        println!("{:<32} {value:>12} {source:>12} {:>24}  {}", switch.variable, "", switch.text);
+    }
+    println!("\n{:<32} {:>12} {:>12} {:>24}  meaning", "limit", "value", "source", "");
+    for (_, limits) in fixed() {
+        for limit in limits {
+            println!("{:<32} {:>12} {:>12} {:>24}  {}", limit.name, limit.value, "built in", "", limit.text);
+        }
+    }
+    for limit in machine::limits() {
+        println!("{:<32} {:>12} {:>12} {:>24}  {}", limit.name, limit.value, "machine", "", limit.text);
+    }
     ExitCode::SUCCESS
+}
+
+/// One object a line; what a row does not have is null.
+fn print_json() {
+    parameters(|floor, param, value, source| {
+        let line = serde_json::json!({
+            "floor": floor, "name": param.name, "variable": param.variable(), "value": value, "source": source,
+            "default": param.default, "min": param.min, "max": param.max,
+        });
+        println!("{line}");
+    });
+    for switch in switches::SWITCHES {
+        let (value, source) = switch.read();
+        let line = serde_json::json!({
+            "floor": "switch", "name": switch.name(), "variable": switch.variable, "value": value, "source": source,
+            "default": switch.default, "min": null, "max": null,
+        });
+        println!("{line}");
+    }
+    let built_in =
+        fixed().into_iter().flat_map(|(floor, limits)| limits.iter().map(move |limit| (floor, "built in", limit)));
+    let found = machine::limits();
+    for (floor, source, limit) in built_in.chain(found.iter().map(|limit| ("machine", "machine", limit))) {
+        let line = serde_json::json!({
+            "floor": floor, "name": limit.name, "variable": null, "value": limit.value, "source": source,
+            "default": null, "min": null, "max": null,
+        });
+        println!("{line}");
+    }
 }
 
 fn print_daemon() {

@@ -1,4 +1,4 @@
-//! `pulc info` and the calibration file as users meet them: measured, obeyed, overruled, and ignored when it is spoilt.
+//! `pulc info` and the calibration file as users meet them: complete, measured, obeyed, overruled, and ignored when it is spoilt.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -50,13 +50,16 @@ fn every_parameter_has_one_row_with_value_limits_and_source() {
     let cache = Cache::new("rows");
     let (rows, _) = cache.info(&[], &[("PULC_EAGER_MAX_BYTES", "32k")]);
     assert!(rows.len() > 20, "{} rows", rows.len());
-    let mut names: Vec<String> = rows.iter().map(|row| row["variable"].to_string()).collect();
+    let mut names: Vec<String> = rows.iter().map(|row| row["name"].to_string()).collect();
     names.sort();
     names.dedup();
-    assert_eq!(names.len(), rows.len(), "a parameter is listed twice");
-    for row in &rows {
+    assert_eq!(names.len(), rows.len(), "something is listed twice");
+    for row in rows.iter().filter(|row| !row["min"].is_null()) {
         let (value, min, max) = (row["value"].as_u64(), row["min"].as_u64(), row["max"].as_u64());
-        assert!(value >= min && value <= max, "{row}");
+        assert!(value.is_some() && value >= min && value <= max, "{row}");
+    }
+    for (name, from) in [("channel_cells", "built in"), ("cores", "machine"), ("rails", "default")] {
+        assert_eq!(source(&rows, name), from);
     }
     assert_eq!(source(&rows, "eager_max_bytes"), "environment");
     assert_eq!(source(&rows, "copy_kernel"), "default");
@@ -90,4 +93,75 @@ fn what_was_measured_counts_until_the_file_is_spoilt_and_the_environment_overrul
     assert_eq!(source(&rows, "copy_kernel"), "default");
     cache.info(&["--measure"], &[]);
     std::fs::remove_file(&cache.0).expect("it can be removed");
+}
+
+/// What `pulc` tells its own ranks, keepers and tests, what holds a secret, and what is read when PULC is built: no settings.
+const NO_SETTINGS: &[&str] = &[
+    "PULC_ALLOCATION",
+    "PULC_ARRAY_INDEX",
+    "PULC_ARRAY_JOB",
+    "PULC_ATTEMPT",
+    "PULC_COOKIE",
+    "PULC_ENDS_WITH",
+    "PULC_JOBID",
+    "PULC_JOIN_TOKEN",
+    "PULC_KEEPER",
+    "PULC_LOCAL_RANK",
+    "PULC_LOCAL_SIZE",
+    "PULC_MPICH_MPI_H",
+    "PULC_MPI_ABI_MPI_H",
+    "PULC_NODE",
+    "PULC_NODE_LIST",
+    "PULC_QUEUE_JOB",
+    "PULC_RANK",
+    "PULC_SIZE",
+    "PULC_TERMINAL",
+    "PULC_TEST_FULL",
+    "PULC_TEST_SEED",
+    "PULC_TEST_SKIPS",
+    "PULC_TEST_TAG",
+];
+
+#[test]
+fn every_parameter_and_every_variable_of_the_sources_has_a_row() {
+    let cache = Cache::new("sources");
+    let (rows, _) = cache.info(&[], &[]);
+    let has = |field: &str, word: &str| rows.iter().any(|row| row[field] == word);
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let (mut folders, mut params, mut variables) = (vec![crates], 0, 0);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder of the sources").flatten() {
+            let path = entry.path();
+            // Sources only, and none of tests' own parameters.
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if path.is_dir() && !["tests", "target", "examples", "benches"].contains(&&*name) {
+                folders.push(path);
+            } else if name.ends_with(".rs") {
+                let text = std::fs::read_to_string(&path).expect("a source is text");
+                let text = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+                for declared in text.split(": Param =").skip(1) {
+                    let word = declared.split("name: \"").nth(1).and_then(|rest| rest.split('"').next());
+                    let Some(word) = word else { continue };
+                    assert!(has("name", word), "{} declares {word}, which `pulc info` does not show", path.display());
+                    params += 1;
+                }
+                for word in text.split("\"PULC_").skip(1).filter_map(|rest| rest.split('"').next()) {
+                    let variable = format!("PULC_{word}");
+                    let is_one = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
+                    if is_one && !NO_SETTINGS.contains(&&*variable) {
+                        assert!(
+                            has("variable", &variable),
+                            "{} knows {variable}, which `pulc info` does not show",
+                            path.display()
+                        );
+                        variables += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(
+        params > 30 && variables > 10,
+        "{params} parameters and {variables} variables: the sources are read wrongly"
+    );
 }

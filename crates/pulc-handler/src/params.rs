@@ -1,6 +1,7 @@
 //! This crate's rows of the parameter table. Read once, when the engine is made.
 
-use pulc_base::param::Param;
+use crate::wire::{HEADER_MAX, MESSAGE_COST};
+use pulc_base::param::{Fixed, Param};
 use pulc_hal::device::shm::{MEMORY_READ_MIN_BYTES, REFERENCE_MIN_BYTES};
 
 pub static EAGER_MAX_BYTES: Param = Param {
@@ -72,6 +73,18 @@ pub static PARAMS: &[&Param] = &[
     &SPIN_US,
     &ATTACH_TIMEOUT_MS,
     &LINGER_MS,
+];
+
+/// What nobody sets.
+pub const FIXED: &[Fixed] = &[
+    Fixed {
+        name: "peer_window_min_bytes",
+        value: WINDOW_MIN_BYTES,
+        text: "every peer may fill unexpected_max_bytes divided by the number of ranks, and not less than this",
+    },
+    Fixed { name: "peer_window_max_bytes", value: WINDOW_MAX_BYTES, text: "and not more than this" },
+    Fixed { name: "message_cost_bytes", value: MESSAGE_COST, text: "what a kept message counts beside its bytes" },
+    Fixed { name: "header_max_bytes", value: HEADER_MAX as u64, text: "longest header of a protocol" },
 ];
 
 /// What the engine obeys, read from the table.

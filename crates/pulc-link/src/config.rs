@@ -1,8 +1,9 @@
 //! Sizes and limits of a link, and their rows in the parameter table. Made by the owner once per process; never changes
 //! while a link lives.
 
+use crate::rail;
 use crate::wire::{FRAME_BYTES_MAX, OVERHEAD};
-use pulc_base::param::Param;
+use pulc_base::param::{Fixed, Param};
 
 /// Most packets a sender may have under way on one link; the width of the selective acknowledgement.
 pub const PACKETS_UNDER_WAY_MAX: usize = 1024;
@@ -56,6 +57,37 @@ pub static TRAIN_MAX_BYTES: Param = Param {
 
 /// This crate's rows.
 pub static PARAMS: &[&Param] = &[&RETENTION_MAX_BYTES, &ENCRYPT, &TRAIN_MAX_BYTES];
+
+/// What nobody sets.
+pub const FIXED: &[Fixed] = &[
+    Fixed {
+        name: "link_packets_under_way_max",
+        value: PACKETS_UNDER_WAY_MAX as u64,
+        text: "packets that one link may have under way",
+    },
+    Fixed { name: "link_rails_max", value: RAILS_MAX as u64, text: "rails of one link" },
+    Fixed { name: "link_overhead_bytes", value: OVERHEAD as u64, text: "header and tag of a frame between nodes" },
+    Fixed {
+        name: "link_window_max_bytes",
+        value: rail::WINDOW_MAX_BYTES as u64,
+        text: "most that congestion control lets one rail have under way",
+    },
+    Fixed {
+        name: "link_retransmit_min_us",
+        value: rail::RETRANSMIT_MIN.0 / 1000,
+        text: "shortest time after which something is asked for again",
+    },
+    Fixed {
+        name: "link_probe_max_us",
+        value: rail::PROBE_MAX.0 / 1000,
+        text: "up to here these times double; beyond, they are a quarter of the silence",
+    },
+    Fixed {
+        name: "link_silent_probes_max",
+        value: rail::SILENT_PROBES_MAX as u64,
+        text: "questions without an answer after which another rail takes over",
+    },
+];
 
 impl Config {
     /// The parameters in force, for rails whose frames hold `frame_max` bytes. Reads the environment.

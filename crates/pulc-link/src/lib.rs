@@ -20,7 +20,7 @@ mod trains;
 mod transmit;
 mod wire;
 
-pub use config::{Config, ENCRYPT, PACKETS_UNDER_WAY_MAX, PARAMS, RAILS_MAX};
+pub use config::{Config, ENCRYPT, FIXED, PACKETS_UNDER_WAY_MAX, PARAMS, RAILS_MAX};
 pub use credit::credit_share;
 pub use keys::LinkKeys;
 pub use link::{Full, Link, LinkError, Outlet, Rail, Refused};

@@ -13,7 +13,7 @@ use pulc_base::clock::Nanos;
 pub(crate) const ACK_DELAY: Nanos = Nanos::from_us(50);
 /// Before anything is known of the path.
 const FIRST_PROBE: Nanos = Nanos::from_ms(2);
-const RETRANSMIT_MIN: Nanos = Nanos::from_ms(1);
+pub(crate) const RETRANSMIT_MIN: Nanos = Nanos::from_ms(1);
 /// The back-off doubles up to here; beyond, it is a quarter of the silence so far,
 pub(crate) const PROBE_MAX: Nanos = Nanos::from_ms(500);
 /// and never more than this.
@@ -26,7 +26,7 @@ const REVIVE_BACK_OFF: u32 = 8;
 const PROBES_AWAKE_MAX: u32 = 2;
 const WINDOW_FIRST_BYTES: usize = 128 << 10;
 const WINDOW_MIN_BYTES: usize = 16 << 10;
-const WINDOW_MAX_BYTES: usize = 16 << 20;
+pub(crate) const WINDOW_MAX_BYTES: usize = 16 << 20;
 /// What small windows are allowed beyond, see [`RailState::allowed`].
 const QUEUE_TARGET: Nanos = Nanos::from_ms(1);
 /// Round trips up to here are allowed on any path. Beyond them, and a quarter more than the fastest one, a window does not grow;

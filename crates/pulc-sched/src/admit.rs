@@ -3,6 +3,8 @@
 
 use crate::controller::Controller;
 use crate::fit::{Room, place};
+use crate::state::HISTORY_MAX;
+use pulc_base::param::Fixed;
 use pulc_control::queue::JobSpec;
 
 /// Jobs that have not ended.
@@ -13,6 +15,23 @@ const RANKS_MAX: u32 = 100_000;
 /// Arguments, environment and script together.
 const SPEC_BYTES_MAX: usize = 2 << 20;
 const WORDS_MAX: usize = 1000;
+
+/// What nobody sets.
+pub const FIXED: &[Fixed] = &[
+    Fixed {
+        name: "queue_jobs_max",
+        value: JOBS_MAX as u64,
+        text: "jobs in the queue that have not ended, each task of an array counted",
+    },
+    Fixed { name: "queue_tasks_max", value: TASKS_MAX as u64, text: "tasks of one array" },
+    Fixed { name: "queue_ranks_max", value: RANKS_MAX as u64, text: "processes of one queued job" },
+    Fixed {
+        name: "queue_spec_max_bytes",
+        value: SPEC_BYTES_MAX as u64,
+        text: "arguments, environment and script of one job together",
+    },
+    Fixed { name: "queue_history_max", value: HISTORY_MAX as u64, text: "ended jobs that the controller remembers" },
+];
 
 impl Controller {
     /// # Errors

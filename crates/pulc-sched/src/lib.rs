@@ -19,6 +19,7 @@ mod tie;
 mod view;
 mod why;
 
+pub use admit::FIXED;
 pub use controller::{Controller, Effect, Event, StartOrder, Step};
 pub use error::Error;
 pub use journal::Journal;

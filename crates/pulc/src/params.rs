@@ -1,6 +1,9 @@
 //! This crate's rows of the parameter table.
 
-use pulc_base::param::Param;
+use crate::am;
+use crate::spare::SPARE_MAX_BYTES;
+use crate::table::NAME_MAX;
+use pulc_base::param::{Fixed, Param};
 
 pub static PORT_LOOKUP_MS: Param = Param {
     name: "port_lookup_ms",
@@ -71,4 +74,30 @@ pub static PARAMS: &[&Param] = &[
     &RAW_POSTS_MAX,
     &AM_LOOKUP_MS,
     &AM_CREDITS_MAX,
+];
+
+/// What nobody sets.
+pub const FIXED: &[Fixed] = &[
+    Fixed { name: "port_name_max_bytes", value: NAME_MAX as u64, text: "longest name of a port" },
+    Fixed {
+        name: "rawdata_channels_max",
+        value: 1 << 16,
+        text: "channels between two processes: their numbers have 16 bits",
+    },
+    Fixed {
+        name: "am_medium_max_bytes",
+        value: am::MEDIUM_MAX as u64,
+        text: "longest payload of a medium request or reply",
+    },
+    Fixed { name: "am_words_max", value: am::WORDS_MAX as u64, text: "words of arguments of one active message" },
+    Fixed {
+        name: "am_endpoints_max",
+        value: am::ENDPOINTS_MAX as u64,
+        text: "endpoints, bundles or mappings of one process",
+    },
+    Fixed {
+        name: "spare_max_bytes",
+        value: SPARE_MAX_BYTES as u64,
+        text: "memory of kept messages that is held to be used again, each for ports and rawdata",
+    },
 ];

@@ -2,7 +2,7 @@
 //! port table for messages that come before anyone receives them. Holds at most [`SPARE_MAX_BYTES`].
 
 /// Largest sum of memory that waits to be used again.
-const SPARE_MAX_BYTES: usize = 4 << 20;
+pub(crate) const SPARE_MAX_BYTES: usize = 4 << 20;
 /// The allocator is quick enough below this.
 const WORTH_KEEPING_BYTES: usize = 4096;
 

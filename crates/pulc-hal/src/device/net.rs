@@ -3,13 +3,24 @@
 
 use super::tcp::{Tcp, Token};
 use super::udp::Udp;
-use super::{Caps, Device, Limits, Peer, SendError, Sink};
+use super::{Caps, Device, Limits, Peer, SendError, Sink, tcp, udp};
 use pulc_base::metrics::DeviceCounters;
+use pulc_base::param::Fixed;
 use pulc_base::sieve::Instruction;
 use rustix::net::{SocketType, sockopt};
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{BorrowedFd, OwnedFd};
+
+/// What nobody sets.
+pub const FIXED: &[Fixed] = &[
+    Fixed {
+        name: "udp_frame_max_bytes",
+        value: udp::FRAME_MAX as u64,
+        text: "longest frame of a udp rail, where the path carries so much in one datagram",
+    },
+    Fixed { name: "tcp_frame_max_bytes", value: tcp::FRAME_MAX as u64, text: "longest frame of a tcp rail" },
+];
 
 /// A device between nodes.
 pub enum NetDevice {

@@ -20,7 +20,7 @@ use std::os::fd::BorrowedFd;
 const MTU_DEFAULT: usize = 1500;
 /// Longer frames than this bring nothing, even where the path carries them, and take more of a window than many peers can
 /// share; eight of these fill one run.
-const FRAME_MAX: usize = 8_128;
+pub(super) const FRAME_MAX: usize = 8_128;
 
 /// One UDP address as a device.
 pub struct Udp {

@@ -6,7 +6,7 @@ use super::keepers::{self, End};
 use super::message::JobBody;
 use super::{Event, Room};
 use pulc_base::boot::Gone;
-use pulc_base::param::Param;
+use pulc_base::param::{Fixed, Param};
 use pulc_base::{JobId, Rank, log};
 use pulc_control::StopKind;
 use std::time::Duration;
@@ -28,6 +28,30 @@ static END_TIMEOUT_MS: Param = Param {
 };
 
 pub static PARAMS: &[&Param] = &[&LAUNCH_TIMEOUT_MS, &END_TIMEOUT_MS, &crate::keeper::staying::KEEPER_ALONE_S];
+
+/// What nobody sets.
+pub const FIXED: &[Fixed] = &[
+    Fixed {
+        name: "job_clients_max",
+        value: super::CLIENTS_MAX as u64,
+        text: "commands that one daemon serves at a time",
+    },
+    Fixed {
+        name: "output_line_max_bytes",
+        value: crate::keeper::output::LINE_MAX as u64,
+        text: "longest part of a line that is held back until the line ends",
+    },
+    Fixed {
+        name: "output_window_bytes",
+        value: crate::keeper::output::WINDOW as u64,
+        text: "output of one node that may be under way before its ranks wait",
+    },
+    Fixed {
+        name: "client_frame_max_bytes",
+        value: pulc_control::FRAME_MAX as u64,
+        text: "largest request or reply between a command and its daemon",
+    },
+];
 
 /// Deeper nodes of a launch tree give up earlier, so that the one next to the silent one names it.
 const DEPTHS: u32 = 8;

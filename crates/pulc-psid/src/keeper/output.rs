@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Longest part of a line that is held back for its end.
-const LINE_MAX: usize = 64 << 10;
+pub const LINE_MAX: usize = 64 << 10;
 /// Output that may be under way from one node, in bytes.
 pub const WINDOW: i64 = 256 << 10;
 /// How long a rank that has shown half a line may keep the others waiting.

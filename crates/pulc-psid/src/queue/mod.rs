@@ -17,6 +17,7 @@ use message::{QueueMsg, QueueStart};
 use pulc_base::{JobId, NodeId, log};
 use pulc_control::queue::{QueueReply, QueueRequest};
 use pulc_control::{NodeState, Reply};
+pub use pulc_sched::FIXED;
 use pulc_sched::Report;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::PathBuf;

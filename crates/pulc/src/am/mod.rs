@@ -88,6 +88,6 @@ pub const TAG_ALL: u64 = u64::MAX;
 /// Longest name of an endpoint in bytes.
 const NAME_MAX: usize = 200;
 /// Endpoints, bundles or mappings of one process at most.
-const ENDPOINTS_MAX: usize = places::PLACES_MAX;
+pub(crate) const ENDPOINTS_MAX: usize = places::PLACES_MAX;
 /// How often a wait for something that no message announces is looked at.
 const LOOK_AGAIN: Nanos = Nanos::from_ms(100);

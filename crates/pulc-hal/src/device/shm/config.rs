@@ -1,9 +1,12 @@
 //! What of this device can be set, with safe defaults. Read once at start-up by the handler.
 
 use super::arena::Arena;
+use super::layout::{CELL_PAYLOAD, CELLS, CELLS_PAYLOAD_MAX};
+use super::reading::PART_MAX;
+use crate::board::SLOTS_MAX;
 use crate::os::bell::Bell;
 use crate::os::copy_kernel::COPY_KERNEL;
-use pulc_base::param::Param;
+use pulc_base::param::{Fixed, Param};
 use std::sync::Arc;
 
 pub static POOL_BYTES: Param = Param {
@@ -100,6 +103,23 @@ impl ShmConfig {
         }
     }
 }
+
+/// What the layout of a channel allows.
+pub const FIXED: &[Fixed] = &[
+    Fixed { name: "channel_cells", value: CELLS as u64, text: "cells of 64 bytes in one direction of a channel" },
+    Fixed { name: "cell_payload_bytes", value: CELL_PAYLOAD as u64, text: "bytes of a frame that one cell holds" },
+    Fixed {
+        name: "cells_payload_max_bytes",
+        value: CELLS_PAYLOAD_MAX as u64,
+        text: "longest frame that travels in cells; longer ones go through the pool",
+    },
+    Fixed {
+        name: "memory_part_max_bytes",
+        value: PART_MAX as u64,
+        text: "longest piece that a receiver reads at a time in its sender's ordinary memory",
+    },
+    Fixed { name: "node_ranks_max", value: SLOTS_MAX as u64, text: "processes of one job on one node" },
+];
 
 impl Default for ShmConfig {
     fn default() -> ShmConfig {
