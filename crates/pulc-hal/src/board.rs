@@ -17,7 +17,7 @@
 //!
 //! How nothing is missed on the way to sleep is told in `doorbell`.
 
-mod notice;
+pub(crate) mod notice;
 
 pub use notice::{Notice, machine_time};
 

@@ -11,8 +11,9 @@
 //! Everyone may write there: a reader takes it for a claim, and looks at lengths and ranks before it uses them.
 
 use super::Slot;
+use crate::sync::fence;
 use pulc_base::clock::Nanos;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Where it lies in a slot.
 const AT: usize = 128;
@@ -77,43 +78,68 @@ impl Slot<'_> {
         }
         put_text(&mut words[CALL..CALL + TEXT_BYTES / 8], &notice.call);
         put_text(&mut words[PLACE..PLACE + TEXT_BYTES / 8], &notice.place);
-        self.replace(&words);
+        replace(self, &words);
     }
 
     /// It waits no longer. For the owner.
     pub fn tell_nothing(&self) {
-        self.replace(&[0; WORDS]);
-    }
-
-    fn replace(&self, words: &[u64; WORDS]) {
-        let version = self.notice_word(VERSION).load(Ordering::Relaxed) | 1;
-        self.notice_word(VERSION).store(version, Ordering::Relaxed);
-        // Pairs with the fence of `notice`: who reads one of the words below sees the odd version before or after them.
-        fence(Ordering::Release);
-        for (at, word) in words.iter().enumerate().skip(SINCE) {
-            self.notice_word(at).store(*word, Ordering::Relaxed);
-        }
-        self.notice_word(VERSION).store(version.wrapping_add(1), Ordering::Release);
+        replace(self, &[0; WORDS]);
     }
 
     /// What the owner says that it waits for, and since which [`machine_time`]. For anybody; nothing of it is to be believed.
     pub fn notice(&self) -> Option<(Nanos, Notice)> {
-        for _ in 0..TRIES {
-            let version = self.notice_word(VERSION).load(Ordering::Acquire);
-            let words: [u64; WORDS] = std::array::from_fn(|at| self.notice_word(at).load(Ordering::Relaxed));
-            // Pairs with the fence of `replace`.
-            fence(Ordering::Acquire);
-            if version.is_multiple_of(2) && self.notice_word(VERSION).load(Ordering::Relaxed) == version {
-                return (words[SINCE] != 0).then(|| (Nanos(words[SINCE]), read(&words)));
-            }
-            std::hint::spin_loop();
-        }
-        None
+        let words: [u64; WORDS] = read_whole(self, TRIES)?;
+        (words[SINCE] != 0).then(|| (Nanos(words[SINCE]), read(&words)))
     }
 
     fn notice_word(&self, at: usize) -> &AtomicU64 {
         self.map.u64_at(self.base + AT + at * 8)
     }
+}
+
+/// Words that one process writes and others read; the first one is their version. On the board, or in a model.
+pub(crate) trait Versioned {
+    fn load(&self, at: usize, order: Ordering) -> u64;
+    fn store(&self, at: usize, word: u64, order: Ordering);
+}
+
+impl Versioned for Slot<'_> {
+    fn load(&self, at: usize, order: Ordering) -> u64 {
+        self.notice_word(at).load(order)
+    }
+
+    fn store(&self, at: usize, word: u64, order: Ordering) {
+        self.notice_word(at).store(word, order);
+    }
+}
+
+/// Puts `words` in the place of those that are there. One writer at a time.
+pub(crate) fn replace<const N: usize>(place: &impl Versioned, words: &[u64; N]) {
+    let version = place.load(VERSION, Ordering::Relaxed) | 1;
+    place.store(VERSION, version, Ordering::Relaxed);
+    // Pairs with the fence of `read_whole`: who reads one of the words below sees the odd version before or after them.
+    fence(Ordering::Release);
+    for (at, word) in words.iter().enumerate().skip(VERSION + 1) {
+        place.store(at, *word, Ordering::Relaxed);
+    }
+    // Release: pairs with the acquire of `read_whole`.
+    place.store(VERSION, version.wrapping_add(1), Ordering::Release);
+}
+
+/// All of one writing, or nothing when they were being replaced at each of so many looks.
+pub(crate) fn read_whole<const N: usize>(place: &impl Versioned, tries: u32) -> Option<[u64; N]> {
+    for _ in 0..tries {
+        // Acquire: pairs with the release of `replace`.
+        let version = place.load(VERSION, Ordering::Acquire);
+        let words = std::array::from_fn(|at| place.load(at, Ordering::Relaxed));
+        // Pairs with the fence of `replace`.
+        fence(Ordering::Acquire);
+        if version.is_multiple_of(2) && place.load(VERSION, Ordering::Relaxed) == version {
+            return Some(words);
+        }
+        std::hint::spin_loop();
+    }
+    None
 }
 
 fn read(words: &[u64; WORDS]) -> Notice {

@@ -34,14 +34,16 @@ mod tests;
 /// The ring, for its model.
 #[cfg(all(test, loom))]
 pub(crate) mod model {
+    pub(crate) use super::announce::Reads;
     pub(crate) use super::layout::Kind;
+    pub(crate) use super::reading::{memory_word, says_unread};
     pub(crate) use super::ring::*;
 }
 
 pub use announce::{ArenaView, Reads, view_of};
 pub use arena::{Arena, Block};
 pub use config::{
-    ALLOC_MIN_BYTES, ARENA_BYTES, Courier, MEMORY_READ_MIN_BYTES, PARAMS, POOL_BYTES, REFERENCE_MIN_BYTES, SLOT_BYTES,
+    ALLOC_MIN_BYTES, ARENA_BYTES, Courier, FIXED, MEMORY_READ_MIN_BYTES, PARAMS, POOL_BYTES, REFERENCE_MIN_BYTES, SLOT_BYTES,
     ShmConfig,
 };
 /// Longest frame that fits one cell.

@@ -137,7 +137,7 @@ impl Pair {
     }
 
     fn answer_memory(&self, reads: Reads, first_refused: u32) {
-        let word = reads.word() | u64::from(first_refused) << 32;
+        let word = memory_word(reads, first_refused);
         // Release: pairs with the acquire of `reads_memory` and of `is_unread`.
         self.channel.u64_at(MEMORY_WORD_AT).store(word, Ordering::Release);
     }
@@ -164,8 +164,7 @@ impl Pair {
         let Some(incoming) = &self.incoming else { return true };
         // Acquire: pairs with the release of `answer_memory`, which came before the credit that brought the reference back.
         let word = incoming.channel.load_u64(MEMORY_WORD_AT, Ordering::Acquire);
-        let first_refused = (word >> 32) as u32;
-        Reads::of_word(word & u64::from(u32::MAX)) == Reads::Never && number.wrapping_sub(first_refused) < u32::MAX / 2
+        says_unread(word, number)
     }
 
     /// Reads what a reference stands for, behind its head; `None`, and never again, when that cannot be done.
@@ -198,6 +197,17 @@ impl Pair {
             self.answer_memory(Reads::Never, first);
         }
     }
+}
+
+/// What a reader says about its peer's memory, and from which reference on nothing was read.
+pub(crate) fn memory_word(reads: Reads, first_refused: u32) -> u64 {
+    reads.word() | u64::from(first_refused) << 32
+}
+
+/// Whether that means that this reference was not read.
+pub(crate) fn says_unread(word: u64, number: u32) -> bool {
+    let first_refused = (word >> 32) as u32;
+    Reads::of_word(word & u64::from(u32::MAX)) == Reads::Never && number.wrapping_sub(first_refused) < u32::MAX / 2
 }
 
 impl Reading {
