@@ -82,3 +82,18 @@ fn tokens_are_read_or_refused() {
 fn logs_of_the_queue_are_read_or_refused() {
     replay("queue_log", 3000, pulc_psid::fuzz::queue_log);
 }
+
+#[test]
+fn answers_of_launchers_are_read_or_refused() {
+    replay("launcher_words", 3000, pulc_handler::fuzz::launcher_words);
+}
+
+#[test]
+fn datagrams_of_the_sockets_broker_are_read_or_refused() {
+    replay("sockets_messages", 3000, pulc_sockets::fuzz::messages);
+}
+
+#[test]
+fn whatever_an_end_writes_into_its_connection_the_other_one_reads_no_byte_too_many() {
+    replay("sockets_channel", 300, pulc_sockets::fuzz::channel);
+}

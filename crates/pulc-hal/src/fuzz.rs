@@ -1,5 +1,6 @@
 //! What is done with bytes from elsewhere, for fuzz targets (`fuzz/`) and for the replay of their corpora. Not for programs.
 
+use crate::board::notice::RANKS_MAX;
 use crate::board::{Board, SLOT_BYTES, Sleep};
 use crate::calibration;
 use crate::device;
@@ -35,6 +36,10 @@ pub fn board(bytes: &[u8]) {
         let _ = (slot.core(), slot.pinned(), slot.progress(), slot.sleeping(), slot.broker_waiting());
         slot.ring(None);
         slot.made_progress();
+        if let Some((_, notice)) = slot.notice() {
+            let is_printable = |text: &str| text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+            assert!(notice.ranks.len() <= RANKS_MAX && is_printable(&notice.call) && is_printable(&notice.place));
+        }
         slot.prepare_sleep(Sleep::Futex);
         raw.u64_at(at).store(u64::from_le_bytes(value), Ordering::Relaxed);
         slot.sleep(Some(Duration::ZERO)).expect("a sleep of no time");

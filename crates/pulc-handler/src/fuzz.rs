@@ -148,3 +148,8 @@ pub fn boot_messages(bytes: &[u8]) {
         let _ = crate::attach::cookie(text);
     }
 }
+
+/// What another launcher answers, and the words that it keeps for the ranks.
+pub fn launcher_words(bytes: &[u8]) {
+    crate::guest::fuzz::answers(bytes);
+}

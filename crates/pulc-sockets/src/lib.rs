@@ -4,6 +4,8 @@
 pub mod board;
 mod channel;
 pub mod error;
+#[doc(hidden)]
+pub mod fuzz;
 mod incoming;
 mod kernel;
 mod layout;

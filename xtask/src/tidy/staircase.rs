@@ -63,7 +63,11 @@ const STAIRCASE: &[Crate] = &[
     row("pulc-mpich-abi", &["pulc-mpi-calls", "pulc-mpi-table"], &["pulc-testkit"]),
     row("pulc-mpi-abi", &["pulc-mpi-calls", "pulc-mpi-table"], &["pulc-testkit"]),
     // Not of this workspace: it meets every room that parses what comes from elsewhere.
-    row("pulc-fuzz", &["pulc", "pulc-control", "pulc-hal", "pulc-handler", "pulc-link", "pulc-psid"], &[]),
+    row(
+        "pulc-fuzz",
+        &["pulc", "pulc-control", "pulc-hal", "pulc-handler", "pulc-link", "pulc-psid", "pulc-sockets"],
+        &[],
+    ),
     row("xtask", &["pulc-mpi-table"], &[]),
 ];
 

@@ -2,6 +2,7 @@
 //! a keeper there, which brokers channels as `pulc run`'s does and ends with the last of them. From then on everything is as
 //! under `pulc run`. Called by `attach`; the launcher starts and ends processes, nothing here does.
 
+pub(crate) mod fuzz;
 mod keeper;
 mod pmi;
 

@@ -87,10 +87,12 @@ pub fn nodes_of(mapping: &str, ranks: usize) -> Option<Vec<u32>> {
         let block = block.trim().trim_start_matches('(').trim_end_matches(')');
         let numbers: Vec<u32> = block.split(',').map(|word| word.trim().parse().ok()).collect::<Option<_>>()?;
         let [first, nodes, each] = numbers[..] else { return None };
-        blocks.push((first, nodes, each));
+        // A block without ranks has none to find, however many nodes it names.
+        if nodes > 0 && each > 0 {
+            blocks.push((first, nodes, each));
+        }
     }
-    let one_round: u64 = blocks.iter().map(|(_, nodes, each)| u64::from(*nodes) * u64::from(*each)).sum();
-    if one_round == 0 {
+    if blocks.is_empty() {
         return None;
     }
     let round = blocks.iter().flat_map(|&(first, nodes, each)| {
@@ -141,6 +143,9 @@ mod tests {
         assert_eq!(nodes_of("(vector,(0,2,2))", 4), Some(vec![0, 0, 1, 1]));
         assert_eq!(nodes_of("(vector,(0,2,1))", 4), Some(vec![0, 1, 0, 1]));
         assert_eq!(nodes_of("(vector,(0,1,2),(1,1,1))", 3), Some(vec![0, 0, 1]));
+        let most = "(0,4294967295,4294967295)";
+        assert_eq!(nodes_of(&format!("(vector,{most},{most})"), 2), Some(vec![0, 0]));
+        assert_eq!(nodes_of("(vector,(0,4294967295,0),(7,1,1))", 2), Some(vec![7, 7]));
         for nonsense in ["", "(vector,)", "(vector,(0,0,0))", "(vector,(0,1))", "vector", "(vector,(a,1,1))"] {
             assert_eq!(nodes_of(nonsense, 2), None, "{nonsense}");
         }

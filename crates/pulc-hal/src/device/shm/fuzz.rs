@@ -6,6 +6,7 @@ use super::{Shm, ShmConfig};
 use crate::board::Board;
 use crate::device::{Device, Frame, Peer, PeerFault, Sink};
 use crate::os::memfd::{self, WriteMap};
+use crate::segment::{Segment, SegmentText};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -107,4 +108,18 @@ pub(crate) fn offer(bytes: &[u8]) {
         victim.close_peer(peer);
     }
     victim.open(1 + slot % 2).map(drop).unwrap_or_default();
+    segment(what, memory);
+}
+
+/// The same text as an offer of a segment, with memory of its size and of another one.
+fn segment(what: &[u8], memory: impl Fn(usize) -> OwnedFd) {
+    let Ok(Some(text)) = SegmentText::decode(what) else { return };
+    let bytes = usize::try_from(text.bytes).expect("an address of 64 bits");
+    // Sealed as a channel is and no segment should be.
+    assert!(Segment::attach(memory(POOL), bytes).is_err(), "memory that its maker alone writes is no segment");
+    if (LINE..=POOL).contains(&bytes) {
+        let (_, fd) = Segment::create(bytes).expect("there is memory");
+        let found = Segment::attach(fd, bytes).expect("it is a segment of this size");
+        assert_eq!(found.mark(0), 0);
+    }
 }
