@@ -15,6 +15,11 @@ fn program(name: &str) -> PathBuf {
     path
 }
 
+/// The example as the ranks of a job.
+fn job(name: &'static str, nodes: &[u32]) -> Job {
+    Job { program: Some(program(name)), ..Job::on_nodes(name, nodes) }
+}
+
 #[test]
 fn every_example_runs_alone() {
     for name in NAMES {
@@ -27,7 +32,7 @@ fn every_example_runs_alone() {
 fn every_example_runs_with_two_and_with_three_ranks_of_one_node() {
     for name in NAMES {
         for ranks in [2, 3] {
-            Job::of_program(name, program(name), &[ranks]).succeeds();
+            job(name, &[ranks]).succeeds();
         }
     }
 }
@@ -35,7 +40,7 @@ fn every_example_runs_with_two_and_with_three_ranks_of_one_node() {
 #[test]
 fn every_example_runs_over_nodes() {
     for name in NAMES {
-        Job::of_program(name, program(name), &[1, 1]).succeeds();
-        Job::of_program(name, program(name), &[2, 1]).succeeds();
+        job(name, &[1, 1]).succeeds();
+        job(name, &[2, 1]).succeeds();
     }
 }

@@ -36,11 +36,6 @@ impl Job {
         Job { scene, program: None, nodes: vec![ranks], env: Vec::new(), version: PROTOCOL_VERSION }
     }
 
-    /// Ranks that are another program.
-    pub fn of_program(name: &'static str, program: PathBuf, nodes: &[u32]) -> Job {
-        Job { program: Some(program), ..Job::on_nodes(name, nodes) }
-    }
-
     pub fn on_nodes(scene: &'static str, nodes: &[u32]) -> Job {
         Job { nodes: nodes.to_vec(), ..Job::on_one_node(scene, 0) }
     }
