@@ -43,8 +43,8 @@ pub(crate) mod model {
 pub use announce::{ArenaView, Reads, view_of};
 pub use arena::{Arena, Block};
 pub use config::{
-    ALLOC_MIN_BYTES, ARENA_BYTES, Courier, FIXED, MEMORY_READ_MIN_BYTES, PARAMS, POOL_BYTES, REFERENCE_MIN_BYTES, SLOT_BYTES,
-    ShmConfig,
+    ALLOC_MIN_BYTES, ARENA_BYTES, Courier, FIXED, MEMORY_READ_MIN_BYTES, PARAMS, POOL_BYTES, REFERENCE_MIN_BYTES,
+    SLOT_BYTES, ShmConfig,
 };
 /// Longest frame that fits one cell.
 pub use layout::CELL_PAYLOAD;
