@@ -100,7 +100,9 @@ pub struct Controller {
     pub(crate) waits: Vec<(u64, Vec<JobNumber>)>,
     pub(crate) ties: BTreeMap<JobNumber, Tie>,
     /// Attempts that a node that was asked should know.
-    rolls: BTreeMap<NodeId, BTreeSet<JobId>>,
+    pub(crate) rolls: BTreeMap<NodeId, BTreeSet<JobId>>,
+    /// Nodes that were lost with jobs: they may still run what was given up, and get nothing new until they have said what they have.
+    pub(crate) owe_roll: BTreeSet<NodeId>,
     pub(crate) now: Millis,
     random: u64,
     pub(crate) out: Step,
@@ -119,6 +121,7 @@ impl Controller {
             waits: Vec::new(),
             ties: BTreeMap::new(),
             rolls: BTreeMap::new(),
+            owe_roll: BTreeSet::new(),
             random: seed,
             out: Step::default(),
         };
@@ -249,9 +252,9 @@ impl Controller {
         let Some(job) = self.state.job(number) else { return };
         let label = label(job);
         if verdict.requeue {
-            let counts = job.started.is_some();
             self.tell(format!("job {label} waits again: {}", verdict.text));
-            self.record(Change::Requeued { job: number, text: verdict.text, used, counts });
+            // Whether an attempt has begun whose node said nothing any more, nobody knows.
+            self.record(Change::Requeued { job: number, text: verdict.text, used, counts: true });
         } else {
             let state = JobState::Ended(verdict.outcome);
             let text = Some(verdict.text).filter(|text| !text.is_empty());
@@ -306,66 +309,6 @@ impl Controller {
     fn give_up(&mut self, to: NodeId, job: JobId) {
         let text = "the controller has given this attempt up".to_owned();
         self.effect(Effect::Stop { to, job, kind: StopKind::AtOnce, code: 143, text });
-    }
-
-    /// A node has come (back): what does it know of?
-    pub(crate) fn ask_roll(&mut self, to: NodeId) {
-        let first = |job: &&Job| job.placed.first().is_some_and(|part| part.node == to);
-        let expected = self.state.placed_jobs().filter(first).filter_map(|job| job.instance).collect();
-        self.rolls.insert(to, expected);
-        self.effect(Effect::AskRoll { to });
-    }
-
-    fn roll(&mut self, from: NodeId, jobs: &[JobId]) {
-        let Some(expected) = self.rolls.remove(&from) else { return };
-        for instance in jobs.iter().filter(|instance| self.state.by_instance(**instance).is_none()) {
-            // Ended ones are acknowledged when their report comes.
-            self.out.effects.push(Effect::Stop {
-                to: from,
-                job: *instance,
-                kind: StopKind::AtOnce,
-                code: 143,
-                text: "the controller has given this attempt up".to_owned(),
-            });
-        }
-        for instance in expected.into_iter().filter(|instance| !jobs.contains(instance)) {
-            let Some(job) = self.state.by_instance(instance) else { continue };
-            let number = job.number;
-            let verdict = match (&job.verdict, job.state) {
-                (Some(verdict), _) => verdict.clone(),
-                // The order never came there.
-                (None, JobState::Starting) => {
-                    let text = "its order to start was lost with a daemon".to_owned();
-                    Verdict { outcome: Outcome::NodeFail, text, requeue: true }
-                }
-                (None, _) => {
-                    let text = format!("node {} was started anew and knows nothing of it", job.placed[0].name);
-                    self.verdict_of_loss(job, text)
-                }
-            };
-            self.finished(number, verdict, None, Used::default());
-        }
-        // Orders that may have been lost on the way are given again.
-        let again: Vec<Effect> = self
-            .state
-            .placed_jobs()
-            .filter(|job| job.placed[0].node == from && job.instance.is_some_and(|instance| jobs.contains(&instance)))
-            .filter_map(|job| {
-                let instance = job.instance?;
-                match job.state {
-                    JobState::Ending => {
-                        let text = job.verdict.as_ref().map(|verdict| verdict.text.clone()).unwrap_or_default();
-                        Some(Effect::Stop { to: from, job: instance, kind: StopKind::Gently, code: 143, text })
-                    }
-                    JobState::Suspending | JobState::Suspended => {
-                        Some(Effect::Freeze { to: from, job: instance, still: true })
-                    }
-                    JobState::Running => Some(Effect::Freeze { to: from, job: instance, still: false }),
-                    _ => None,
-                }
-            })
-            .collect();
-        self.out.effects.extend(again);
     }
 
     fn limits(&mut self) {

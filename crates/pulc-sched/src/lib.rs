@@ -14,6 +14,7 @@ pub mod journal;
 mod metrics;
 mod plan;
 mod report;
+mod roll;
 pub mod state;
 mod tie;
 mod view;

@@ -113,7 +113,7 @@ impl Controller {
             self.tell(format!("node {name} is {}", health.word()));
         }
         match health {
-            Health::Up if was != Some(Health::Up) && was != Some(Health::Torpid) => self.ask_roll(id),
+            Health::Up | Health::Torpid if !matches!(was, Some(Health::Up | Health::Torpid)) => self.ask_roll(id),
             Health::Down | Health::Left if was != Some(health) => {
                 let how = if health == Health::Left { "has left the cluster" } else { "was lost" };
                 self.lose(id, &format!("node {name} {how}"));
@@ -161,6 +161,9 @@ impl Controller {
             .filter(|job| job.placed.iter().any(|part| part.node == node))
             .map(|job| job.number)
             .collect();
+        if !touched.is_empty() {
+            self.owe_roll.insert(node);
+        }
         for number in touched {
             let Some(job) = self.state.job(number) else { continue };
             let verdict = job.verdict.clone().unwrap_or_else(|| self.verdict_of_loss(job, text.to_owned()));

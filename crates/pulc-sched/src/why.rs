@@ -75,6 +75,9 @@ impl Controller {
                         Some(format!("{} ({})", seen.now.name, seen.now.health.word()))
                     }
                     Some(why) => Some(format!("{} (drained: {why})", seen.now.name)),
+                    None if self.owe_roll.contains(&seen.now.node) => {
+                        Some(format!("{} (has just come back and says what it still runs)", seen.now.name))
+                    }
                     None => None,
                 }
             })

@@ -253,7 +253,12 @@ impl Hub {
 
     fn reported(&mut self, conn: ConnId, report: Report) {
         match report {
-            Report::Load(load_milli) => self.step(Event::Load { conn, load_milli }),
+            // Everybody says so all the time: what others are told of it is brought up to date with the next tick.
+            Report::Load(load_milli) => {
+                for action in self.core.step(now(), Event::Load { conn, load_milli }) {
+                    self.act(action);
+                }
+            }
             Report::Members(members) => self.step(Event::Learned { members, at_once: false }),
             Report::Ended(why) => {
                 self.forget(conn, why);

@@ -68,6 +68,7 @@ pub fn start(config: QueueConfig, events: mpsc::UnboundedReceiver<Event>) -> Res
         jobs: config.jobs,
         desk,
         controller: None,
+        connected: BTreeSet::new(),
         asked: HashMap::new(),
         next_ticket: 1,
         mine: BTreeSet::new(),
@@ -89,6 +90,8 @@ struct Room {
     desk: Option<Desk>,
     /// Who the controller is, while it is connected.
     controller: Option<NodeId>,
+    /// Other nodes of which the mesh has told us that they are connected.
+    connected: BTreeSet<NodeId>,
     asked: HashMap<u64, (mpsc::UnboundedSender<Reply>, bool)>,
     next_ticket: u64,
     /// Queued jobs of which this is the first node.
@@ -157,6 +160,7 @@ impl Room {
             Event::Client { user, request, reply } => self.ask(user, request, reply),
             Event::Mesh(MeshEvent::Message(from, PeerMsg::Queue(message))) => self.heard(from, *message).await,
             Event::Mesh(MeshEvent::Up(info)) => {
+                self.connected.insert(info.id);
                 if self.desk.is_some() {
                     self.see_nodes();
                     self.send(info.id, QueueMsg::Controller);
@@ -165,6 +169,7 @@ impl Room {
                 self.start_early().await;
             }
             Event::Mesh(MeshEvent::Down(node, why)) => {
+                self.connected.remove(&node);
                 if let Some(desk) = &mut self.desk {
                     desk.node_lost(&self.mesh, node, why);
                 }
@@ -205,10 +210,13 @@ impl Room {
         self.call_roll();
     }
 
-    /// Nodes change their states and loads without a word.
+    /// Nodes change their states and loads without a word. That one has come or gone counts when it is told: who is asked something before
+    /// it knows its controller does not answer, and why a node is lost decides what becomes of its jobs.
     fn see_nodes(&mut self) {
-        if let Some(desk) = &mut self.desk {
-            for node in self.mesh.nodes() {
+        let Some(desk) = &mut self.desk else { return };
+        for node in self.mesh.nodes() {
+            let is_there = matches!(node.state, NodeState::Up | NodeState::Draining | NodeState::Torpid);
+            if node.me || is_there == self.connected.contains(&node.id) {
                 desk.node_seen(&node);
             }
         }

@@ -1,6 +1,7 @@
 //! The controller under a simulator: clusters, jobs and faults by chance from a seed, time of its own making. After every event the
 //! promises are checked: no slot given twice, no accepted job lost, the log tells the same state, and backfill delays nobody.
 
+mod loss;
 mod scale;
 mod world;
 
