@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 /// Children of each node in the launch tree.
-const FAN_OUT: u32 = 16;
+pub(super) const FAN_OUT: u32 = 16;
 
 pub struct LocalJob {
     pub(super) order: JobOrder,

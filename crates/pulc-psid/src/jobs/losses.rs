@@ -1,4 +1,5 @@
-//! Jobs that lose their client or one of their nodes: what the origin does then. Part of the job room. Never waits.
+//! Jobs that lose their client, one of their nodes or some of their ranks: what the origin does then, and whom it tells. Part of the job
+//! room. Never waits.
 
 use super::Room;
 use super::message::JobBody;
@@ -6,8 +7,61 @@ use super::origin::CODE_STOPPED;
 use pulc_base::boot::Gone;
 use pulc_base::{JobId, NodeId, Rank};
 use pulc_control::StopKind;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Between two rounds in which all nodes are told which ranks have ended, for each node. Where many nodes end at once every one would
+/// otherwise be told of every other one by itself.
+const PAUSE_PER_NODE: Duration = Duration::from_micros(20);
+
+/// Ranks that have ended and that the other nodes have not been told of.
+#[derive(Default)]
+pub struct News {
+    /// With the node (position in the job) that knows it.
+    ranks: Vec<(usize, Rank, Gone)>,
+    /// When they may be told at the earliest.
+    not_before: Option<Instant>,
+}
+
+impl News {
+    pub(super) fn add(&mut self, node: usize, ranks: &[(Rank, Gone)]) {
+        self.ranks.extend(ranks.iter().map(|(rank, how)| (node, *rank, *how)));
+    }
+
+    /// When there is something to tell.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.not_before.filter(|_| !self.ranks.is_empty())
+    }
+
+    /// What node `index` does not know yet.
+    fn for_node(&self, index: usize) -> Vec<(Rank, Gone)> {
+        self.ranks.iter().filter(|(node, ..)| *node != index).map(|(_, rank, how)| (*rank, *how)).collect()
+    }
+}
 
 impl Room {
+    /// Tells all nodes of a job which ranks have ended elsewhere, unless they were told something a moment ago.
+    pub(super) fn tell_news(&mut self, id: JobId, time: Instant) {
+        let Some(job) = self.origin.get_mut(&id) else { return };
+        if job.news.ranks.is_empty() || job.news.not_before.is_some_and(|at| at > time) {
+            return;
+        }
+        let left = (0..).zip(&job.nodes).filter(|(_, node)| !node.clean);
+        let orders: Vec<(NodeId, Vec<(Rank, Gone)>)> =
+            left.map(|(index, node)| (node.id, job.news.for_node(index))).collect();
+        let nodes = u32::try_from(orders.len()).unwrap_or(u32::MAX);
+        job.news = News { ranks: Vec::new(), not_before: Some(time + PAUSE_PER_NODE * nodes) };
+        for (node, ranks) in orders.into_iter().filter(|(_, ranks)| !ranks.is_empty()) {
+            self.send(node, id, JobBody::Gone { ranks });
+        }
+    }
+
+    pub(super) fn news_deadlines(&mut self, time: Instant) {
+        let due = self.origin.iter().filter(|(_, job)| job.news.due().is_some_and(|at| at <= time));
+        let due: Vec<JobId> = due.map(|(id, _)| *id).collect();
+        due.into_iter().for_each(|id| self.tell_news(id, time));
+    }
+
     /// Nobody reads its output any more: the job ends, and what it still prints is thrown away.
     pub(super) fn origin_client_gone(&mut self, id: JobId) {
         if let Some(job) = self.origin.get_mut(&id) {

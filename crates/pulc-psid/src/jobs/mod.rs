@@ -15,6 +15,8 @@ pub mod placement;
 mod query;
 mod queued;
 #[cfg(test)]
+mod scale;
+#[cfg(test)]
 mod tests;
 mod why;
 
@@ -388,6 +390,7 @@ impl Room {
         let time = Instant::now();
         self.origin_deadlines(time);
         self.origin_patience(time);
+        self.news_deadlines(time);
         self.local_deadlines(time);
         self.queued_deadlines(time);
         self.query_deadlines(time);

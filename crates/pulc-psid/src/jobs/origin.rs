@@ -2,6 +2,7 @@
 //! the client against its credit. What a node reports is believed only about its own ranks.
 
 use super::connection::ClientId;
+use super::losses::News;
 use super::message::{JobBody, JobOrder, OrderNode, PreparedNode};
 use super::placement::place;
 use super::queued::QueuedJob;
@@ -43,6 +44,7 @@ pub struct OriginJob {
     pub(super) queued: Option<Box<QueuedJob>>,
     /// The queued job in whose slots this one runs.
     pub(super) parent: Option<JobId>,
+    pub(super) news: News,
 }
 
 pub struct OriginNode {
@@ -88,13 +90,14 @@ impl OriginJob {
             result: None,
             queued: None,
             parent: None,
+            news: News::default(),
         }
     }
 
     pub fn deadline(&self) -> Option<Instant> {
         let timeout = self.deadline.filter(|_| !self.stopping);
         let missing = self.queued.as_ref().and_then(|queued| queued.deadline());
-        timeout.into_iter().chain(self.started_by).chain(self.given_up_at).chain(missing).min()
+        timeout.into_iter().chain(self.started_by).chain(self.given_up_at).chain(missing).chain(self.news.due()).min()
     }
 
     fn node_of(&self, rank: Rank) -> Option<&OriginNode> {
@@ -277,14 +280,8 @@ impl Room {
             )),
             Gone::Lost => Some((1, format!("rank {rank} on node {name} was lost"))),
         });
-        let others: Vec<NodeId> = (0..)
-            .zip(&job.nodes)
-            .filter(|(other, node)| *other != index && !node.clean)
-            .map(|(_, node)| node.id)
-            .collect();
-        for node in others {
-            self.send(node, id, JobBody::Gone { ranks: ranks.clone() });
-        }
+        job.news.add(index, &ranks);
+        self.tell_news(id, Instant::now());
         if let Some((code, text)) = verdict {
             self.end_job(id, StopKind::Gently, code, &text);
         }

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::mesh::MeshConfig;
+use pulc_base::Rank;
+use pulc_base::boot::Gone;
 use pulc_control::{LaunchSpec, RunSpec, frame};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -39,8 +41,8 @@ fn refusal(replies: &[Reply]) -> &str {
     }
 }
 
-fn run(argv: &[&str]) -> Request {
-    let launch = LaunchSpec {
+fn launch(argv: &[&str]) -> LaunchSpec {
+    LaunchSpec {
         argv: argv.iter().map(|arg| arg.as_bytes().to_vec()).collect(),
         env: Vec::new(),
         cwd: b"/".to_vec(),
@@ -48,7 +50,11 @@ fn run(argv: &[&str]) -> Request {
         limits: Vec::new(),
         pin: false,
         kill_delay_ms: 0,
-    };
+    }
+}
+
+fn run(argv: &[&str]) -> Request {
+    let launch = launch(argv);
     Request::Run(Box::new(RunSpec {
         ranks: 1,
         nodes: None,
@@ -162,5 +168,48 @@ fn random_frames_from_clients_never_stop_the_room() {
             replies(stream).await;
         }
         jobs.shutdown().await;
+    });
+}
+
+/// What waits for a node; nothing is left of it afterwards.
+fn told(line: &mut mpsc::UnboundedReceiver<PeerMsg>) -> Vec<Vec<u32>> {
+    let ranks = |message| match message {
+        PeerMsg::Job(JobMsg { body: JobBody::Gone { ranks }, .. }) => ranks.iter().map(|(rank, _)| rank.0).collect(),
+        other => panic!("{other:?}"),
+    };
+    std::iter::from_fn(|| line.try_recv().ok()).map(ranks).collect()
+}
+
+#[test]
+fn ranks_that_end_in_a_crowd_are_told_in_rounds_to_all_nodes_but_their_own() {
+    on_a_runtime(async {
+        let (sender, _mesh_events) = mpsc::channel(16);
+        let mesh = Mesh::start(MeshConfig::alone("here", NodeId([0; 16])), sender).unwrap();
+        let config = JobsConfig { mesh, keeper_program: c"/no/such/keeper".to_owned(), admin: None, queue: None };
+        let mut room = Room::new(config, mpsc::channel(16).0);
+        let node = |n: u8| message::OrderNode { id: NodeId([n; 16]), name: format!("n{n}"), ranks: 1 };
+        let job = JobId(5);
+        room.origin.insert(job, OriginJob::new(&[node(0), node(1), node(2)], &launch(&["true"])));
+        let [mut one, mut two] = [1, 2].map(|n| {
+            let (outbox, line) = mpsc::unbounded_channel();
+            room.outboxes.insert(NodeId([n; 16]), outbox);
+            line
+        });
+        let time = Instant::now();
+        let end = |room: &mut Room, node: usize, time| {
+            let job_of = room.origin.get_mut(&job).unwrap();
+            job_of.news.add(node, &[(Rank(node as u32), Gone::Exited(0))]);
+            room.tell_news(job, time);
+        };
+        // The first one at once.
+        end(&mut room, 0, time);
+        assert_eq!((told(&mut one), told(&mut two)), (vec![vec![0]], vec![vec![0]]));
+        // Those that follow a moment later together, when their time has come.
+        end(&mut room, 1, time);
+        end(&mut room, 2, time);
+        assert_eq!((told(&mut one), told(&mut two)), (vec![], vec![]));
+        let due = room.next_deadline().unwrap();
+        room.news_deadlines(due);
+        assert_eq!((told(&mut one), told(&mut two)), (vec![vec![2]], vec![vec![1]]));
     });
 }
