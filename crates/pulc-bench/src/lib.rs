@@ -17,6 +17,7 @@ mod net;
 mod pair;
 mod peers;
 mod plot;
+mod queue;
 mod rank;
 mod ring;
 mod rounds;
@@ -63,6 +64,8 @@ enum What {
     Attach(attach::Args),
     /// MPI beside every other MPI on this machine: messages, collectives, blocked processes
     Peers(peers::Args),
+    /// The queue and the cluster under it: submissions, many processes on many nodes, a node that is lost
+    Queue(queue::Args),
     /// Draws what `layers --json` has written
     Plot(plot::Args),
     #[command(hide = true)]
@@ -88,6 +91,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
         What::Waiting(args) => waiting::run(args),
         What::Attach(args) => attach::run(args),
         What::Peers(args) => peers::run(args),
+        What::Queue(args) => queue::run(args),
         What::Plot(args) => plot::run(args),
         What::Rank(args) => rank::run(args).map(|()| ExitCode::SUCCESS),
         What::Worker { core } => worker::run(*core).map(|()| ExitCode::SUCCESS),

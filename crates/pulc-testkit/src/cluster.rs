@@ -6,6 +6,7 @@ use crate::finished::{Finished, run_within};
 use crate::leftovers;
 use crate::netns::Netns;
 use pulc_base::boot::ENV_ENDS_WITH;
+use pulc_hal::os::proctree;
 use std::fs;
 use std::io;
 use std::net::Ipv4Addr;
@@ -214,6 +215,31 @@ impl Host {
         let pid = rustix::process::Pid::from_raw(pid).expect("pids are positive");
         let fd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).expect("the daemon lives");
         rustix::process::pidfd_send_signal(fd, signal).expect("the daemon can be signalled");
+    }
+
+    /// Processes of this cluster that run here.
+    pub fn processes(&self) -> Vec<i32> {
+        self.tagged().iter().map(|found| found.pid.as_raw_nonzero().get()).collect()
+    }
+
+    /// Kills everything of this cluster that runs here, as a loss of power does; unlike then, the host's kernel goes on and answers.
+    pub fn kill_everything(&self) {
+        for _ in 0..500 {
+            let found = self.tagged();
+            if found.is_empty() {
+                return;
+            }
+            found.iter().for_each(proctree::Tagged::kill);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn tagged(&self) -> Vec<proctree::Tagged> {
+        let namespace = |pid: String| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
+        let here = namespace(self.netns.pid().to_string());
+        let mut found = proctree::tagged(&[&format!("{ENV_TAG}={}", self.tag)]).unwrap_or_default();
+        found.retain(|found| here.is_some() && namespace(found.pid.as_raw_nonzero().to_string()) == here);
+        found
     }
 
     /// States of all nodes as this host sees them, by name; empty if its daemon does not answer.

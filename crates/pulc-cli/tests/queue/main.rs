@@ -3,7 +3,6 @@
 
 mod commands;
 mod faults;
-mod figures;
 mod life;
 
 use pulc_testkit::cluster::HANG;
