@@ -17,18 +17,30 @@ pub fn write(root: &Path, name: &str, text: &str) -> Outcome {
 }
 
 fn head(root: &Path, name: &str, date: &str) -> String {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    format!(
+        "# {name}, {date}, commit {}, {}\n# load when written: {}\n",
+        word(root, "git", &["describe", "--always", "--dirty"]),
+        machine(root),
+        load.split(' ').take(3).collect::<Vec<_>>().join(" "),
+    )
+}
+
+/// On which day and on what something was found out, for a page that is part of the commit that it speaks of.
+pub fn day_and_machine(root: &Path) -> String {
+    format!("{}, {}", word(root, "date", &["-u", "+%Y-%m-%d"]), machine(root))
+}
+
+fn machine(root: &Path) -> String {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown");
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let memory = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap_or("unknown").trim();
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     format!(
-        "# {name}, {date}, commit {}, {cores} cores of {}, memory {memory}, Linux {}\n# load when written: {}\n",
-        word(root, "git", &["describe", "--always", "--dirty"]),
+        "{cores} cores of {}, memory {memory}, Linux {}",
         model.trim_start_matches(['\t', ' ', ':']),
         word(root, "uname", &["-r"]),
-        load.split(' ').take(3).collect::<Vec<_>>().join(" "),
     )
 }
 

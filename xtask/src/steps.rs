@@ -61,10 +61,15 @@ impl Report {
     }
 }
 
-/// The cargo that runs us, in `root`, so that the same toolchain is used all the way.
+/// The cargo that runs us, in `root`, so that the same toolchain is used all the way. What it has told us about ourselves is left out: build
+/// scripts that look at it would make half of the house be built again whenever cargo is used with and without us in turn.
 pub fn cargo(root: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root).args(arguments);
+    let about_us = |name: &str| ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| name.starts_with(prefix));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(about_us)) {
+        command.env_remove(name);
+    }
     command
 }
 

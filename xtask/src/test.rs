@@ -6,7 +6,7 @@
 use crate::cargo_tests::Results;
 use crate::skips::{self, Skips};
 use crate::steps::{self, Outcome, Report, Scratch, cargo};
-use crate::{bench, c_door, dist, foreign, fuzz, mpi_door, mpi_random, record, tidy};
+use crate::{bench, c_door, chaos, dist, foreign, fuzz, mpi_door, mpi_random, record, tidy};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -27,6 +27,8 @@ pub enum Part {
     Fuzz,
     /// Other people's MPI programs
     Foreign,
+    /// A cluster under work while everything breaks that can
+    Chaos,
     /// What `pulc bench` measures
     Figures,
 }
@@ -54,6 +56,9 @@ pub fn test(root: &Path, full: bool, parts: &[Part]) -> Outcome {
     }
     if has(Part::Foreign) {
         report.step("foreign MPI programs", || foreign::run(root, &foreign::Arguments::all()));
+    }
+    if has(Part::Chaos) {
+        report.step("chaos", || chaos::run(root, &chaos::Arguments::full()));
     }
     if has(Part::Figures) {
         for (name, arguments) in FIGURES {

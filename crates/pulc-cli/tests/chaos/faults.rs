@@ -5,12 +5,14 @@ use crate::ledger::Workload;
 use pulc_testkit::cluster::ENV_TAG;
 use pulc_testkit::{Cluster, Host, leftovers, wait_until};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub struct Fault {
     pub name: &'static str,
     /// Numbers in the list of faults that `cargo xtask chaos` writes its results to.
     pub cases: &'static [u32],
+    /// No node may be given up and no job started again: the controller lives all the time and every node answers in time.
+    pub spares_nodes: bool,
     pub make: fn(&Cluster, &mut Workload<'_>, &mut Chance),
 }
 
@@ -18,39 +20,85 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         name: "a worker's daemon is killed and comes back",
         cases: &[1],
+        spares_nodes: false,
         make: |cluster, _, chance| restart(worker(cluster, chance)),
     },
     Fault {
         name: "the controller's daemon is killed while jobs are submitted",
         cases: &[2],
+        spares_nodes: false,
         make: controller_during_submit,
     },
-    Fault { name: "all daemons are killed at once", cases: &[1, 2, 24], make: all_daemons },
-    Fault { name: "all nodes lose their power at once", cases: &[16, 24], make: power_cut },
-    Fault { name: "a keeper is killed", cases: &[3], make: |cluster, _, _| kill_one(cluster, "keeper") },
-    Fault { name: "a process of a job is killed", cases: &[4, 18], make: a_process },
-    Fault { name: "a link is cut for a second", cases: &[6], make: |cluster, _, chance| cut(cluster, chance, 1000) },
+    Fault { name: "all daemons are killed at once", cases: &[1, 2, 24], spares_nodes: false, make: all_daemons },
+    Fault { name: "all nodes lose their power at once", cases: &[16, 24], spares_nodes: false, make: power_cut },
+    Fault { name: "a keeper is killed", cases: &[3], spares_nodes: true, make: a_keeper },
+    Fault { name: "a keeper's guardian is killed", cases: &[3], spares_nodes: true, make: a_guardian },
+    Fault { name: "a process of a job is killed", cases: &[4, 18], spares_nodes: true, make: a_process },
+    Fault {
+        name: "a link is cut for a second",
+        cases: &[6],
+        spares_nodes: true,
+        make: |cluster, _, chance| cut(cluster, chance, 1000),
+    },
     Fault {
         name: "a node vanishes and comes back",
         cases: &[6, 9],
+        spares_nodes: false,
         make: |cluster, _, chance| cut(cluster, chance, 9000),
     },
-    Fault { name: "a node vanishes with its daemon, for long", cases: &[5, 6], make: vanish },
+    Fault {
+        name: "all processes of a node are killed and its daemon comes back",
+        cases: &[5, 24],
+        spares_nodes: false,
+        make: |cluster, _, chance| {
+            let host = worker(cluster, chance);
+            host.kill_everything();
+            up(host);
+        },
+    },
+    Fault { name: "a node vanishes with its daemon, for long", cases: &[5, 6], spares_nodes: false, make: vanish },
     Fault {
         name: "a node hears nothing but is heard",
         cases: &[7],
-        make: |cluster, _, chance| deaf(cluster, chance, 9000),
+        spares_nodes: false,
+        make: |cluster, work, chance| one_way(cluster, work, chance, "input"),
     },
-    Fault { name: "a link loses a tenth of all packets", cases: &[8], make: lossy },
-    Fault { name: "a daemon is stopped for some seconds", cases: &[11], make: stopped },
-    Fault { name: "the processors are busy", cases: &[12], make: busy },
-    Fault { name: "the controller is cut off from all", cases: &[9, 10], make: controller_cut_off },
-    Fault { name: "the controller's disk takes nothing for a while", cases: &[14], make: disk_full },
-    Fault { name: "the controller's log ends in half a record", cases: &[16], make: torn_log },
-    Fault { name: "a bit of the controller's log is flipped", cases: &[16], make: flipped_log },
-    Fault { name: "jobs are suspended, resumed and cancelled in mid-run", cases: &[22, 23], make: suspend_and_cancel },
-    Fault { name: "a node is lost while a job on it stands still", cases: &[22], make: lost_while_suspended },
-    Fault { name: "clients that wait are killed", cases: &[20], make: clients_killed },
+    Fault {
+        name: "a node hears but is not heard",
+        cases: &[7],
+        spares_nodes: false,
+        make: |cluster, work, chance| one_way(cluster, work, chance, "output"),
+    },
+    Fault { name: "a link loses a tenth of all packets", cases: &[8], spares_nodes: true, make: lossy },
+    Fault { name: "a daemon is stopped for some seconds", cases: &[11], spares_nodes: true, make: stopped },
+    Fault { name: "the processors are busy", cases: &[12], spares_nodes: true, make: busy },
+    Fault {
+        name: "the controller is cut off from all",
+        cases: &[9, 10],
+        spares_nodes: false,
+        make: controller_cut_off,
+    },
+    Fault {
+        name: "the controller's disk takes nothing for a while",
+        cases: &[14],
+        spares_nodes: true,
+        make: disk_full,
+    },
+    Fault { name: "the controller's log ends in half a record", cases: &[16], spares_nodes: false, make: torn_log },
+    Fault { name: "a bit of the controller's log is flipped", cases: &[16], spares_nodes: false, make: flipped_log },
+    Fault {
+        name: "jobs are suspended, resumed and cancelled in mid-run",
+        cases: &[22, 23],
+        spares_nodes: true,
+        make: suspend_and_cancel,
+    },
+    Fault {
+        name: "a node is lost while a job on it stands still",
+        cases: &[22],
+        spares_nodes: false,
+        make: lost_while_suspended,
+    },
+    Fault { name: "clients that wait are killed", cases: &[20], spares_nodes: true, make: clients_killed },
 ];
 
 fn worker<'a>(cluster: &'a Cluster, chance: &mut Chance) -> &'a Host {
@@ -86,24 +134,54 @@ fn all_daemons(cluster: &Cluster, _: &mut Workload<'_>, _: &mut Chance) {
     cluster.hosts().iter().for_each(up);
 }
 
-/// One process of this cluster with that word in its command line.
-fn kill_one(cluster: &Cluster, word: &str) {
+/// Kills one process of this cluster that is as wanted, of jobs that are submitted until there is one.
+fn kill_one(
+    cluster: &Cluster,
+    work: &mut Workload<'_>,
+    chance: &mut Chance,
+    what: &str,
+    is_wanted: impl Fn(i32, &str) -> bool,
+) {
     let tag = cluster.host(0).tag();
-    let found = wait_until(|| {
-        let all = leftovers::processes(ENV_TAG, tag);
-        let line = all.into_iter().find(|line| line.contains(word))?;
-        line.split_whitespace().nth(1)?.trim_end_matches(':').parse::<i32>().ok()
-    });
-    let Some(pid) = found.and_then(Pid::from_raw) else { return };
-    let Ok(fd) = pidfd_open(pid, PidfdFlags::empty()) else { return };
-    if leftovers::is_tagged(pid.as_raw_nonzero().get(), ENV_TAG, tag) {
-        let _ = pidfd_send_signal(fd, Signal::KILL);
+    for _ in 0..20 {
+        work.submit(chance, 1);
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(5) {
+            let found = leftovers::processes(ENV_TAG, tag).into_iter().find_map(|line| {
+                let pid = line.split_whitespace().nth(1)?.trim_end_matches(':').parse::<i32>().ok()?;
+                is_wanted(pid, &line).then_some(pid)
+            });
+            if let Some(pid) = found.and_then(Pid::from_raw)
+                && let Ok(fd) = pidfd_open(pid, PidfdFlags::empty())
+                && leftovers::is_tagged(pid.as_raw_nonzero().get(), ENV_TAG, tag)
+                && pidfd_send_signal(fd, Signal::KILL).is_ok()
+            {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
+    work.not_made = Some(format!("not made: no {what} was met alive"));
 }
 
-fn a_process(cluster: &Cluster, work: &mut Workload<'_>, _: &mut Chance) {
-    work.kills_processes = true;
-    kill_one(cluster, "sh -c echo begin");
+/// Keeper and guardian are one program and have names of their own.
+fn is_called(pid: i32, name: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name)
+}
+
+fn a_keeper(cluster: &Cluster, work: &mut Workload<'_>, chance: &mut Chance) {
+    work.excuses.push("the keeper of the job died");
+    kill_one(cluster, work, chance, "keeper", |pid, _| is_called(pid, "pulc-keeper"));
+}
+
+fn a_guardian(cluster: &Cluster, work: &mut Workload<'_>, chance: &mut Chance) {
+    work.excuses.push("guardian");
+    kill_one(cluster, work, chance, "guardian", |pid, _| is_called(pid, "pulc-guardian"));
+}
+
+fn a_process(cluster: &Cluster, work: &mut Workload<'_>, chance: &mut Chance) {
+    work.excuses.push("SIGKILL");
+    kill_one(cluster, work, chance, "process of a job", |_, line| line.contains("sh -c tell()"));
 }
 
 fn cut(cluster: &Cluster, chance: &mut Chance, ms: u64) {
@@ -134,9 +212,16 @@ fn controller_cut_off(cluster: &Cluster, _: &mut Workload<'_>, _: &mut Chance) {
     cluster.heal(0).expect("the link can be healed");
 }
 
+/// Jobs that are made to stand still.
+fn newest(work: &mut Workload<'_>) -> Vec<String> {
+    let newest: Vec<u64> = work.accepted.keys().rev().take(3).copied().collect();
+    work.stood_still.extend(&newest);
+    newest.iter().map(u64::to_string).collect()
+}
+
 fn suspend_and_cancel(cluster: &Cluster, work: &mut Workload<'_>, chance: &mut Chance) {
     let host = cluster.host(0);
-    let newest: Vec<String> = work.accepted.keys().rev().take(3).map(u64::to_string).collect();
+    let newest = newest(work);
     for (number, verbs) in newest.iter().zip([&["suspend", "resume"][..], &["suspend", "cancel"], &["cancel"]]) {
         for verb in verbs {
             // Whatever it answers: the job may have ended in between.
@@ -149,7 +234,7 @@ fn suspend_and_cancel(cluster: &Cluster, work: &mut Workload<'_>, chance: &mut C
 
 fn lost_while_suspended(cluster: &Cluster, work: &mut Workload<'_>, chance: &mut Chance) {
     let host = cluster.host(0);
-    let newest: Vec<String> = work.accepted.keys().rev().take(3).map(u64::to_string).collect();
+    let newest = newest(work);
     newest.iter().for_each(|number| drop(host.pulc(&["suspend", number])));
     cut(cluster, chance, 8000);
     newest.iter().for_each(|number| drop(host.pulc(&["resume", number])));
@@ -175,20 +260,20 @@ fn power_cut(cluster: &Cluster, _: &mut Workload<'_>, _: &mut Chance) {
     cluster.hosts().iter().for_each(up);
 }
 
-/// Packets to a host are dropped as a filter says; returns false where there is no such filter.
-fn filter(host: &Host, rule: &[&str]) -> bool {
+/// Packets to a host (`input`) or from it (`output`) are dropped as a rule says.
+fn filter(host: &Host, work: &mut Workload<'_>, hook: &str, rule: &[&str]) {
+    let way = if hook == "input" { "iifname" } else { "oifname" };
     let nft = |words: &[&str]| {
         let mut command = host.program_command("nft");
         command.args(words).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
         command.status().is_ok_and(|status| status.success())
     };
     let made = nft(&["add", "table", "inet", "chaos"])
-        && nft(&["add", "chain", "inet", "chaos", "in", "{ type filter hook input priority 0; }"])
-        && nft(&[&["add", "rule", "inet", "chaos", "in", "iifname", "eth0"], rule].concat());
+        && nft(&["add", "chain", "inet", "chaos", "spoil", &format!("{{ type filter hook {hook} priority 0; }}")])
+        && nft(&[&["add", "rule", "inet", "chaos", "spoil", "meta", way, "eth0"], rule].concat());
     if !made {
-        println!("host {}: packets cannot be filtered here (nft); this fault was not made", host.number);
+        work.not_made = Some("not made: packets can't be filtered here (nft)".to_owned());
     }
-    made
 }
 
 fn unfilter(host: &Host) {
@@ -200,16 +285,17 @@ fn unfilter(host: &Host) {
     let _ = command.status();
 }
 
-fn deaf(cluster: &Cluster, chance: &mut Chance, ms: u64) {
+/// What goes one way is lost, what goes the other way is not.
+fn one_way(cluster: &Cluster, work: &mut Workload<'_>, chance: &mut Chance, hook: &str) {
     let host = worker(cluster, chance);
-    filter(host, &["drop"]);
-    std::thread::sleep(Duration::from_millis(ms));
+    filter(host, work, hook, &["drop"]);
+    std::thread::sleep(Duration::from_millis(9000));
     unfilter(host);
 }
 
 fn lossy(cluster: &Cluster, work: &mut Workload<'_>, chance: &mut Chance) {
     let host = worker(cluster, chance);
-    filter(host, &["numgen", "random", "mod", "100", "<", "10", "drop"]);
+    filter(host, work, "input", &["numgen", "random", "mod", "100", "<", "10", "drop"]);
     for _ in 0..3 {
         work.submit(chance, 1);
         std::thread::sleep(Duration::from_secs(3));
@@ -253,7 +339,7 @@ fn disk_full(cluster: &Cluster, work: &mut Workload<'_>, chance: &mut Chance) {
     };
     let size = std::fs::metadata(log_of(cluster)).map_or(0, |meta| meta.len());
     assert!(limit(Some(size + 100)), "the daemon's limit can be set");
-    let begin = std::time::Instant::now();
+    let begin = Instant::now();
     let clients: Vec<_> = (0..3).map(|_| work.begin_to_submit(chance)).collect();
     // Long enough that the daemon meets it, however slow the machine is today.
     while begin.elapsed() < Duration::from_secs(3) {

@@ -7,11 +7,14 @@ mod ledger;
 
 use faults::{FAULTS, Fault};
 use ledger::Workload;
-use pulc_testkit::{Cluster, skipped};
-use std::time::Duration;
+use pulc_testkit::{Cluster, skipped, wait_until};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
 
 const PULC: &str = env!("CARGO_BIN_EXE_pulc");
 const HOSTS: usize = 3;
+/// Processes that the queue may start on each of them at once, so that jobs wait for each other.
+const SLOTS: usize = 2;
 
 /// Numbers that look random and come again with the seed (xorshift64*).
 pub struct Chance(u64);
@@ -39,45 +42,107 @@ fn seed() -> u64 {
 /// Where results are told to `cargo xtask chaos`.
 const ENV_REPORT: &str = "PULC_CHAOS_REPORT";
 
-/// One line: cases, what was done, seed, jobs, and what was not as promised.
-fn tell(cases: &[u32], what: &str, seed: u64, jobs: usize, wrong: usize) {
+/// What came of one workload.
+struct Came {
+    accepted: usize,
+    wrong: Vec<String>,
+    /// Why the fault could not be made here.
+    not_made: Option<String>,
+    story: String,
+}
+
+/// One line: cases, what was done, seed, jobs, and what was not as promised, or why it was not made.
+fn tell(cases: &[u32], what: &str, seed: u64, came: &Came) {
     use std::io::Write as _;
     let Some(path) = std::env::var_os(ENV_REPORT) else { return };
     let cases = cases.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+    let verdict = match &came.not_made {
+        Some(why) => why.clone(),
+        None => came.wrong.len().to_string(),
+    };
     let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
-    let line = format!("{cases}\t{what}\t{seed}\t{jobs}\t{wrong}\n");
+    let line = format!("{cases}\t{what}\t{seed}\t{}\t{verdict}\n", came.accepted);
     file.and_then(|mut file| file.write_all(line.as_bytes())).expect("the report can be written");
+}
+
+/// A cluster whose controller has seen all of its hosts; none and the reason counted where there can't be one.
+fn cluster(what: &str) -> Option<Cluster> {
+    let cluster = Cluster::new(HOSTS, PULC)
+        .map_err(|why| skipped(what, &format!("network namespaces cannot be made: {why}")))
+        .ok()?
+        .with_environment(&[("PULC_MESH_REDIAL_MAX_MS", "500")]);
+    cluster.start();
+    let host = cluster.host(0);
+    let names = wait_until(|| {
+        let nodes = ledger::array(&host.pulc(&["nodes", "--queue", "--json"]).stdout);
+        let up = nodes.iter().filter(|node| node["state"] == "up");
+        let names: Vec<String> = up.filter_map(|node| node["name"].as_str().map(str::to_owned)).collect();
+        (names.len() == HOSTS).then_some(names)
+    });
+    for name in names.expect("the controller sees all hosts") {
+        host.pulc(&["node", &name, "--slots", &SLOTS.to_string()]).expect_success();
+    }
+    Some(cluster)
 }
 
 /// Runs a workload while faults happen, and checks it. Returns what is not as promised, with the whole story.
 fn play(what: &str, seed: u64, faults: &[&Fault]) -> Option<String> {
-    let cluster = match Cluster::new(HOSTS, PULC) {
-        Ok(cluster) => cluster.with_environment(&[("PULC_MESH_REDIAL_MAX_MS", "500")]),
-        Err(why) => {
-            skipped(what, &format!("network namespaces cannot be made: {why}"));
-            return None;
+    let begin = Instant::now();
+    let cluster = cluster(what)?;
+    let mut work = Workload::new(&cluster, seed);
+    // What panics is one broken run, not the end of all others.
+    let outcome = catch_unwind(AssertUnwindSafe(|| work_under(&cluster, &mut work, what, seed, faults)));
+    let mut wrong = match outcome {
+        Ok(wrong) => wrong,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            vec![text.or(panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()]
         }
     };
-    cluster.start();
+    let story = if wrong.is_empty() { String::new() } else { work.story() };
+    if wrong.is_empty() {
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            cluster.host(0).pulc(&["down", "--all"]).expect_success();
+            cluster.expect_nothing_left();
+        }));
+        if ended.is_err() {
+            wrong.push(format!("left after `pulc down --all`: {:?}", cluster.leftovers()));
+        }
+    }
+    let came = Came { accepted: work.accepted.len(), wrong, not_made: work.not_made.take(), story };
+    match faults {
+        [fault] if fault.spares_nodes => tell(fault.cases, &format!("{what} (*)"), seed, &came),
+        [fault] => tell(fault.cases, what, seed, &came),
+        _ => tell(&[], what, seed, &came),
+    }
+    let word = match (&came.not_made, came.wrong.len()) {
+        (Some(why), _) => why.clone(),
+        (None, 0) => "kept".to_owned(),
+        (None, count) => format!("{count} BROKEN"),
+    };
+    println!("{what} (PULC_TEST_SEED={seed}): {} jobs, {word}, {:.0} s", came.accepted, begin.elapsed().as_secs_f64());
+    let broken = !came.wrong.is_empty();
+    broken.then(|| format!("{what}, PULC_TEST_SEED={seed}:\n{}\n{}", came.wrong.join("\n"), came.story))
+}
+
+/// Returns what is not as promised.
+fn work_under(cluster: &Cluster, work: &mut Workload<'_>, what: &str, seed: u64, faults: &[&Fault]) -> Vec<String> {
     let mut chance = Chance(seed);
-    let mut work = Workload::new(&cluster, seed);
     for fault in faults {
         work.submit(&mut chance, 3);
         std::thread::sleep(Duration::from_millis(chance.below(400)));
-        println!("{what} (PULC_TEST_SEED={seed}): {}", fault.name);
-        (fault.make)(&cluster, &mut work, &mut chance);
+        if faults.len() > 1 {
+            println!("{what} (PULC_TEST_SEED={seed}): {}", fault.name);
+        }
+        (fault.make)(cluster, work, &mut chance);
         work.submit(&mut chance, 2);
     }
     work.finish();
-    let wrong = work.check();
-    let cases: Vec<u32> = if let [fault] = faults { fault.cases.to_vec() } else { Vec::new() };
-    tell(&cases, what, seed, work.accepted.len(), wrong.len());
-    if !wrong.is_empty() {
-        return Some(format!("{what}, PULC_TEST_SEED={seed}:\n{}\n{}", wrong.join("\n"), work.story()));
+    let mut wrong = work.check();
+    if faults.iter().all(|fault| fault.spares_nodes) {
+        wrong.extend(work.nodes_given_up());
     }
-    cluster.host(0).pulc(&["down", "--all"]).expect_success();
-    cluster.expect_nothing_left();
-    None
+    wrong
 }
 
 /// Only faults with this in their names.
