@@ -30,7 +30,8 @@ static TORPID: Param = Param {
 };
 static DEAD: Param = Param {
     name: "mesh_dead_ms",
-    default: 5000,
+    // What follows from it has to be done five seconds after the end of a node.
+    default: 4500,
     min: 50,
     max: 600_000,
     text: "silence of daemon and host after which a node is down and its jobs end",
