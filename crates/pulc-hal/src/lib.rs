@@ -15,5 +15,6 @@ mod models;
 pub mod os;
 pub mod segment;
 mod sync;
+pub mod turns;
 
 pub use error::HalError;

@@ -2,6 +2,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p pulc-hal --lib --target-dir target/loom models`. Small on purpose: a
 //! ring of four cells, two threads.
 
+mod turns;
 mod words;
 
 use crate::device::shm::model::{CellsIn, CellsOut, Consumer, Credit, Kind, Producer, header};

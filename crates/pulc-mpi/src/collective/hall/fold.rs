@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::handle::Datatype;
 use crate::memory::Addr;
 use crate::op::Reduction;
+use pulc_hal::turns::mark;
 
 /// Of a piece: what is to be combined, and the share that is.
 const INPUT_BYTES: usize = 64 << 10;
@@ -73,7 +74,7 @@ impl Hall {
         }
         self.wait_all(turn)?;
         let told = self.last_line(turn);
-        if self.members > 2 && self.segment.mark(told) == turn << 16 | what as u64 {
+        if self.members > 2 && self.segment.mark(told) == mark(turn, what as u16) {
             self.segment.take(told, output.bytes_mut(bytes));
             return Ok(());
         }

@@ -38,6 +38,7 @@ use across::Across;
 use pulc_base::Rank;
 use pulc_hal::board::Notice;
 use pulc_hal::segment::{LINE_BYTES, LINE_PAYLOAD, Segment, full_barrier};
+use pulc_hal::turns::{self, Turns};
 use pulc_handler::{Engine, Hand, Process, Waited, Watch};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -80,19 +81,12 @@ pub(crate) struct Hall {
     /// Members on this node, in the order of their ranks, and this process's place among them.
     members: usize,
     me: usize,
-    /// A power of two.
-    depth: u64,
     /// All members of the communicator, also of other nodes: without one of them nothing goes on.
     everybody: Arc<Group>,
     /// By place: rank in the job, and place on the board.
     ranks: Vec<Rank>,
     slots: Vec<u32>,
-    /// The turn that this process has entered last.
-    turn: u64,
-    /// A turn that all are known to have entered.
-    seen: u64,
-    /// How many places, from the first on, are known to have entered the turn that is looked for.
-    looked: (u64, usize),
+    turns: Turns,
     /// A turn failed: the members do not agree any more on what is next.
     failed: bool,
     scratch: [Room; 2],
@@ -107,25 +101,24 @@ fn depth_of(members: usize) -> u64 {
 
 /// Bytes of the segment for so many members.
 fn segment_bytes(members: usize) -> usize {
-    depth_of(members) as usize * ((members + 1) * LINE_BYTES + members * PIECE_BYTES)
+    Turns::lines(members, depth_of(members)) * LINE_BYTES + depth_of(members) as usize * members * PIECE_BYTES
 }
 
 impl Hall {
     #[inline(always)]
     fn line(&self, turn: u64, place: usize) -> usize {
-        ((turn & (self.depth - 1)) as usize * (self.members + 1) + place) * LINE_BYTES
+        self.turns.line(turn, place) * LINE_BYTES
     }
 
     /// The line of whoever enters last.
     #[inline(always)]
     fn last_line(&self, turn: u64) -> usize {
-        self.line(turn, self.members)
+        self.turns.last_line(turn) * LINE_BYTES
     }
 
     #[inline]
     fn piece(&self, turn: u64, place: usize) -> usize {
-        let lines = self.depth as usize * (self.members + 1) * LINE_BYTES;
-        lines + ((turn & (self.depth - 1)) as usize * self.members + place) * PIECE_BYTES
+        Turns::lines(self.members, depth_of(self.members)) * LINE_BYTES + self.turns.piece(turn, place) * PIECE_BYTES
     }
 
     /// Begins the next turn; afterwards this process's line and piece may be written.
@@ -134,11 +127,9 @@ impl Hall {
             let text = "an earlier collective on this communicator has failed: its members are out of step";
             return Err(Error::new(Class::OTHER, text));
         }
-        self.turn += 1;
-        let turn = self.turn;
+        let (turn, needed) = self.turns.begin();
         stats::turn();
-        let needed = (turn + 1 + AHEAD).saturating_sub(self.depth);
-        if self.seen < needed {
+        if !self.turns.has_seen(needed) {
             self.wait_all(needed)?;
         }
         if turn.is_multiple_of(TURNS_PER_POLL) {
@@ -152,26 +143,13 @@ impl Hall {
     /// Whether everybody has entered a turn.
     #[inline]
     fn all_in(&mut self, turn: u64) -> bool {
-        if self.seen >= turn {
-            return true;
-        }
-        let mut place = if self.looked.0 == turn { self.looked.1 } else { 0 };
-        while place < self.members && self.is_in(turn, place) {
-            place += 1;
-        }
-        self.looked = (turn, place);
-        if place < self.members {
-            return false;
-        }
-        self.seen = turn;
-        true
+        self.turns.all_in(&self.segment, turn)
     }
 
     /// Whether one has.
     #[inline]
     fn is_in(&self, turn: u64, place: usize) -> bool {
-        // A later turn with the same line counts: its owner has gone on.
-        self.segment.mark(self.line(turn, place)) >> 16 >= turn
+        self.turns.is_in(&self.segment, turn, place)
     }
 
     /// Shows this process's line of a turn. `is_awaited`: others wait for just this one.
@@ -186,20 +164,15 @@ impl Hall {
     /// The same without a word to the others: whoever is told that everybody has entered must tell them.
     #[inline]
     fn enter_line(&mut self, turn: u64, what: What, bytes: &[u8]) -> bool {
-        let at = self.line(turn, self.me);
-        self.segment.put(at, bytes);
-        self.segment.set_mark(at, turn << 16 | what as u64);
-        // Of two that enter at the same time, one sees the other; and who sleeps is seen, or sees the mark.
-        full_barrier();
-        self.all_in(turn)
+        self.segment.put(self.line(turn, self.me), bytes);
+        self.turns.enter(&self.segment, turn, what as u16)
     }
 
     /// The word of whoever enters last. Two that enter together say the same.
     fn tell_last(&mut self, turn: u64, what: What, bytes: &[u8]) {
         if self.members > 2 {
-            let at = self.last_line(turn);
-            self.segment.put(at, bytes);
-            self.segment.set_mark(at, turn << 16 | what as u64);
+            self.segment.put(self.last_line(turn), bytes);
+            self.turns.tell(&self.segment, turn, what as u16);
         }
         self.wake();
     }
@@ -214,10 +187,7 @@ impl Hall {
     /// Whether somebody has said that all have entered a turn.
     #[inline]
     fn is_told(&mut self, turn: u64) -> bool {
-        if self.seen < turn && self.segment.mark(self.last_line(turn)) >> 16 >= turn {
-            self.seen = turn;
-        }
-        self.seen >= turn
+        self.turns.is_told(&self.segment, turn)
     }
 
     /// Shows this process's line and waits until everybody has entered the turn.
@@ -228,9 +198,8 @@ impl Hall {
         }
         // The barrier would wait until the line has come from the other core, which is polling it: two ways instead of one. So the
         // other's line is looked at first. Whether the other sleeps is asked before, perhaps too early, and surely after the barrier.
-        let at = self.line(turn, self.me);
-        self.segment.put(at, bytes);
-        self.segment.set_mark(at, turn << 16 | what as u64);
+        self.segment.put(self.line(turn, self.me), bytes);
+        self.turns.show(&self.segment, turn, what as u16);
         self.wake();
         let (process, began) = (self.process, stats::start());
         let is_there = process.look_shortly(|| self.all_in(turn));
@@ -318,7 +287,7 @@ impl Hall {
     /// Whether a member's line is of the collective that this process is in.
     fn check(&mut self, turn: u64, place: usize, what: What) -> Result<()> {
         let mark = self.segment.mark(self.line(turn, place));
-        if mark == turn << 16 | what as u64 {
+        if mark == turns::mark(turn, what as u16) {
             return Ok(());
         }
         self.failed = true;

@@ -4,7 +4,7 @@
 
 use super::across::Across;
 use super::choose::Choice;
-use super::{BLOCK_BYTES, Hall, depth_of, segment_bytes};
+use super::{AHEAD, BLOCK_BYTES, Hall, depth_of, segment_bytes};
 use crate::collective::{allreduce_program, bcast_data, run_tagged};
 use crate::comm::{Communicator, Form};
 use crate::data::Data;
@@ -16,6 +16,7 @@ use crate::world;
 use pulc_base::Rank;
 use pulc_base::clock::{self, Nanos};
 use pulc_hal::segment::{Segment, SegmentText};
+use pulc_hal::turns::Turns;
 use pulc_handler::mpi_params::{BLOCK_BYTES as BLOCK_PARAM, HALL_AFTER, HALL_MEMBERS_MAX, HALLS_MAX, READ_ALL_BYTES};
 use pulc_handler::{Hand, Process, Waited, Watch};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -155,12 +156,9 @@ fn open(comm: &Arc<Communicator>) -> Result<Option<Hall>> {
         everybody: Arc::clone(&comm.group),
         members: ranks.len(),
         me,
-        depth: depth_of(ranks.len()),
+        turns: Turns::new(ranks.len(), me, depth_of(ranks.len()), AHEAD),
         ranks,
         slots,
-        turn: 0,
-        seen: 0,
-        looked: (0, 0),
         failed: false,
         scratch: [Room::new(BLOCK_BYTES), Room::new(BLOCK_BYTES)],
         choice,
