@@ -55,6 +55,12 @@ impl Segment {
         self.map.u64_at(at).store(mark, Ordering::Release);
     }
 
+    /// Asks for an own line that will be written soon. Changes nothing.
+    #[inline(always)]
+    pub fn claim(&self, at: usize) {
+        self.map.claim_line(at);
+    }
+
     /// Puts bytes into an own line.
     ///
     /// # Panics

@@ -20,6 +20,8 @@ pub trait Marks {
     fn mark(&self, line: usize) -> u64;
     /// After everything that it announces has been written (release).
     fn set_mark(&self, line: usize, mark: u64);
+    /// A line that is written soon; a hint.
+    fn claim(&self, _line: usize) {}
 }
 
 impl Marks for Segment {
@@ -31,6 +33,11 @@ impl Marks for Segment {
     #[inline(always)]
     fn set_mark(&self, line: usize, mark: u64) {
         self.set_mark(line * crate::segment::LINE_BYTES, mark);
+    }
+
+    #[inline(always)]
+    fn claim(&self, line: usize) {
+        self.claim(line * crate::segment::LINE_BYTES);
     }
 }
 
@@ -93,10 +100,12 @@ impl Turns {
         self.seen >= turn
     }
 
-    /// Sets the mark of this process's own line.
+    /// Sets the mark of this process's own line, and asks for that of the next turn: the cores that have read it an age ago still keep
+    /// it, and to take it from them then would be a second way between two cores.
     #[inline(always)]
     pub fn show(&self, marks: &impl Marks, turn: u64, what: u16) {
         marks.set_mark(self.line(turn, self.me), mark(turn, what));
+        marks.claim(self.line(turn + 1, self.me));
     }
 
     /// The same, and whether everybody has entered. Of two that enter at the same time at least one is told so.

@@ -1,5 +1,6 @@
 //! Times of short messages and collectives among the ranks of a job, and so many ping-pongs of eight bytes and nothing else to count the
-//! instructions of one message: `pulc run -n 2 valgrind --tool=callgrind --dump-instr=yes short_messages count 20000`.
+//! instructions of one message: `pulc run -n 2 valgrind --tool=callgrind --dump-instr=yes short_messages count 20000`, or of one
+//! `barrier`, `allreduce` or `alltoall` with that word behind the number.
 
 use pulc_mpi::call;
 use pulc_mpi::error::Result;
@@ -9,6 +10,8 @@ use pulc_mpi::memory::Room;
 const WORLD: Comm = Comm::WORLD;
 const INT: Datatype = Datatype(0x4c00_0405);
 const SUM: Op = Op(0x5800_0003);
+/// Bytes of a block.
+const BLOCK: usize = 1 << 10;
 
 fn main() -> Result<()> {
     let mut words = std::env::args().skip(1);
@@ -17,7 +20,7 @@ fn main() -> Result<()> {
     call::init()?;
     let me = call::comm_rank(WORLD)?;
     if only_count {
-        ping_pong(me, rounds)?;
+        count(&words.next().unwrap_or_default(), me, rounds)?;
         return call::finalize();
     }
     let mut rows = Vec::new();
@@ -43,6 +46,19 @@ fn main() -> Result<()> {
         }
     }
     call::finalize()
+}
+
+/// So many of one thing and nothing else.
+fn count(what: &str, me: i32, rounds: u32) -> Result<()> {
+    let len = BLOCK * call::comm_size(WORLD)? as usize;
+    let (mut out, mut into) = (Room::new(len), Room::new(len));
+    let (from, to) = (out.addr(), into.addr());
+    let mut each = || match what {
+        "barrier" => call::barrier(WORLD),
+        "allreduce" => call::allreduce(from, to, 2, INT, SUM, WORLD),
+        _ => call::alltoall(from, BLOCK as i64, Datatype::BYTE, to, BLOCK as i64, Datatype::BYTE, WORLD),
+    };
+    if what.is_empty() { ping_pong(me, rounds) } else { (0..rounds).try_for_each(|_| each()) }
 }
 
 /// Microseconds of one of `rounds`.

@@ -30,7 +30,7 @@ macro_rules! collectives {
         $(#[$text])*
         #[allow(clippy::too_many_arguments, reason = "the standard's")]
         pub fn $blocking($($arg: $type,)* comm: Comm) -> Result<()> {
-            let comm = comm::find(comm)?;
+            let comm = comm::hold(comm)?;
             if in_hall!(($($hall)?) &comm $(, $arg)*) {
                 return Ok(());
             }

@@ -20,8 +20,9 @@ use crate::handle::{Comm, Errhandler, Info};
 use crate::topology::Topology;
 use pulc_base::Rank;
 use pulc_handler::matching::Pattern;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// How a collective was called. Tags below `0x3000_0000` are theirs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -190,6 +191,39 @@ impl Communicator {
 #[cold]
 pub(crate) fn bad_tag(tag: i32) -> Error {
     Error::new(Class::TAG, format!("tag {tag}: tags are 0 to {}", crate::consts::TAG_MAX))
+}
+
+/// A communicator for the length of a call.
+pub(crate) enum Held {
+    /// Lives as long as the process: nothing is counted.
+    World(&'static Arc<Communicator>),
+    Counted(Arc<Communicator>),
+}
+
+impl Deref for Held {
+    type Target = Arc<Communicator>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Arc<Communicator> {
+        match self {
+            Held::World(comm) => comm,
+            Held::Counted(comm) => comm,
+        }
+    }
+}
+
+/// As [`find`], without counting a use of `MPI_COMM_WORLD`, which cannot be freed.
+#[inline]
+pub(crate) fn hold(comm: Comm) -> Result<Held> {
+    static WORLD: OnceLock<Arc<Communicator>> = OnceLock::new();
+    if comm != Comm::WORLD {
+        return find(comm).map(Held::Counted);
+    }
+    crate::world::process()?;
+    match WORLD.get() {
+        Some(world) => Ok(Held::World(world)),
+        None => find(comm).map(|world| Held::World(WORLD.get_or_init(|| world))),
+    }
 }
 
 /// The communicator with this handle.

@@ -151,6 +151,12 @@ impl<'a> Reduction<'a> {
         Ok(Reduction { op, datatype, kernel })
     }
 
+    /// Whether it is no function of the program's.
+    #[inline]
+    pub fn is_predefined(&self) -> bool {
+        self.kernel.is_some()
+    }
+
     /// As [`reduce`].
     #[inline]
     pub fn apply(&self, input: Addr, inout: Addr, count: usize) {

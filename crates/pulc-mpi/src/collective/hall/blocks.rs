@@ -69,18 +69,23 @@ impl Hall {
         for from in (0..len.max(1)).step_by(PIECE_BYTES) {
             let part = PIECE_BYTES.min(len - from);
             let turn = self.enter()?;
-            match own_data.as_flat() {
-                Some(bytes) if part <= LINE_PAYLOAD && bytes.len() == len => {
-                    self.show(turn, what, &bytes[from..], false);
+            let packed: Vec<u8>;
+            let line = match own_data.as_flat() {
+                Some(bytes) if part <= LINE_PAYLOAD && bytes.len() == len => &bytes[from..],
+                _ if part <= LINE_PAYLOAD => {
+                    packed = own_data.pack_part(from, part);
+                    &packed
                 }
-                _ if part <= LINE_PAYLOAD => self.show(turn, what, &own_data.pack_part(from, part), false),
                 _ => {
                     self.copy_in(self.piece(turn, self.me), &own_data, from, part);
-                    self.show(turn, what, &[], false);
+                    &[]
                 }
-            }
-            let Some(into) = into else { continue };
-            self.wait_all(turn)?;
+            };
+            let Some(into) = into else {
+                self.show(turn, what, line, false);
+                continue;
+            };
+            self.meet(turn, what, line)?;
             for place in others(self.members, self.me) {
                 self.check(turn, place, what)?;
                 let block = into(place)?;
@@ -140,9 +145,8 @@ impl Hall {
         in_place: bool,
     ) -> Result<()> {
         let step = PIECE_BYTES / self.members;
-        if !in_place {
-            out(self.me)?.copy_to(&into(self.me)?)?;
-        }
+        let own_block = if in_place { None } else { Some((out(self.me)?, into(self.me)?)) };
+        let mut own_moved = Ok(0);
         for from in (0..len.max(1)).step_by(step) {
             let part = step.min(len - from);
             let turn = self.enter()?;
@@ -150,14 +154,18 @@ impl Hall {
             for place in others(self.members, self.me) {
                 self.copy_in(own + place * step, &out(place)?, from, part);
             }
-            self.meet(turn, What::Alltoall, &[])?;
+            self.meet_after(turn, What::Alltoall, &[], || {
+                if let Some((out, into)) = own_block.as_ref().filter(|_| from == 0) {
+                    own_moved = out.copy_to(into);
+                }
+            })?;
             for turned in 1..self.members {
                 let place = (self.me + turned) % self.members;
                 self.check(turn, place, What::Alltoall)?;
                 self.copy_out(self.piece(turn, place) + self.me * step, &into(place)?, from, part);
             }
         }
-        Ok(())
+        own_moved.map(|_| ())
     }
 }
 

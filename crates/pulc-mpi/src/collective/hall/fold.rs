@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::handle::Datatype;
 use crate::memory::Addr;
 use crate::op::Reduction;
+use pulc_hal::segment::Segment;
 use pulc_hal::turns::mark;
 
 /// Of a piece: what is to be combined, and the share that is.
@@ -57,7 +58,10 @@ impl Hall {
         let turn = self.enter()?;
         if self.members == 2 && what == What::Allreduce {
             self.meet(turn, what, sum.input.bytes(bytes))?;
-            self.combine_lines(sum, turn, what)?.copy_to(output, bytes);
+            let other = 1 - self.me;
+            self.check(turn, other, what)?;
+            let line = self.line(turn, other);
+            self.combine_with(sum, output, 0, bytes, |segment, to| segment.take(line, to));
             return Ok(());
         }
         if self.enter_line(turn, what, sum.input.bytes(bytes)) {
@@ -101,6 +105,12 @@ impl Hall {
     /// copying.
     fn reduce_pieces(&mut self, sum: &Sum<'_>, output: Addr, what: What, wants: bool) -> Result<()> {
         let part = INPUT_BYTES / sum.size * sum.size;
+        if sum.bytes() <= part && wants && self.members == 2 && what == What::Allreduce {
+            let turn = self.enter()?;
+            self.copy_in(self.piece(turn, self.me), &sum.data(sum.input), 0, sum.bytes());
+            self.meet(turn, what, &[])?;
+            return self.combine_piece(sum, output, what, (turn, 0, sum.bytes()));
+        }
         let mut shown: Option<(u64, usize, usize)> = None;
         for from in (0..sum.bytes()).step_by(part) {
             let len = part.min(sum.bytes() - from);
@@ -126,8 +136,61 @@ impl Hall {
             return Ok(());
         }
         self.wait_all(turn)?;
+        if self.members == 2 {
+            return self.combine_piece(sum, output, what, (turn, from, len));
+        }
         let own = sum.input.offset(from as i64);
         self.combine_all(sum, (turn, own), 0, len, what, |_, at, bytes| output.write((from + at) as i64, bytes))
+    }
+
+    /// Of two members: the other's piece and what this process has there, block by block.
+    fn combine_piece(
+        &mut self,
+        sum: &Sum<'_>,
+        output: Addr,
+        what: What,
+        (turn, from, len): (u64, usize, usize),
+    ) -> Result<()> {
+        let other = 1 - self.me;
+        self.check(turn, other, what)?;
+        let piece = self.piece(turn, other);
+        let step = BLOCK_BYTES / sum.size * sum.size;
+        for at in (0..len).step_by(step) {
+            let bytes = step.min(len - at);
+            self.combine_with(sum, output, from + at, bytes, |segment, to| segment.read(piece + at, to));
+        }
+        Ok(())
+    }
+
+    /// Combines bytes `at..at + bytes` of this process's input and what the other one of two has there, in the result's place as far as
+    /// that can be. `take` brings the other's.
+    #[inline]
+    fn combine_with(
+        &mut self,
+        sum: &Sum<'_>,
+        output: Addr,
+        at: usize,
+        bytes: usize,
+        take: impl FnOnce(&Segment, &mut [u8]),
+    ) {
+        let (input, output) = (sum.input.offset(at as i64), output.offset(at as i64));
+        let scratch = self.scratch[0].addr();
+        // A function of the program works on a copy of the input: it may not change it, and some do.
+        let is_apart = input != output && sum.op.is_predefined();
+        let (lower, higher) = match self.me {
+            0 if is_apart => (input, output),
+            0 => (self.scratch[1].addr(), scratch),
+            _ => (scratch, output),
+        };
+        let (own, others) = if self.me == 0 { (lower, higher) } else { (higher, lower) };
+        take(&self.segment, others.bytes_mut(bytes));
+        if own != input {
+            input.copy_to(own, bytes);
+        }
+        sum.combine(lower, higher, bytes);
+        if higher != output {
+            higher.copy_to(output, bytes);
+        }
     }
 
     /// Everybody combines one share of each part; the turn that shows these shows the next part as well.

@@ -128,6 +128,8 @@ impl Hall {
             return Err(Error::new(Class::OTHER, text));
         }
         let (turn, needed) = self.turns.begin();
+        // Who waits for it already looks at it all the time; to take it from him begins now.
+        self.segment.claim(self.line(turn, self.me));
         stats::turn();
         if !self.turns.has_seen(needed) {
             self.wait_all(needed)?;
@@ -192,8 +194,14 @@ impl Hall {
 
     /// Shows this process's line and waits until everybody has entered the turn.
     fn meet(&mut self, turn: u64, what: What, bytes: &[u8]) -> Result<()> {
+        self.meet_after(turn, what, bytes, || {})
+    }
+
+    /// The same; `meanwhile` is done after the others could see it.
+    fn meet_after(&mut self, turn: u64, what: What, bytes: &[u8], meanwhile: impl FnOnce()) -> Result<()> {
         if self.members != 2 {
             self.show(turn, what, bytes, false);
+            meanwhile();
             return self.wait_all(turn);
         }
         // The barrier would wait until the line has come from the other core, which is polling it: two ways instead of one. So the
@@ -201,11 +209,13 @@ impl Hall {
         self.segment.put(self.line(turn, self.me), bytes);
         self.turns.show(&self.segment, turn, what as u16);
         self.wake();
-        let (process, began) = (self.process, stats::start());
-        let is_there = process.look_shortly(|| self.all_in(turn));
+        meanwhile();
+        let (process, other, began) = (self.process, 1 - self.me, stats::start());
+        let is_there = process.look_shortly(|| self.is_in(turn, other));
         full_barrier();
         self.wake();
-        let result = if is_there { Ok(()) } else { self.wait_long(turn, None, |hall| hall.all_in(turn)) };
+        let result =
+            if is_there && self.all_in(turn) { Ok(()) } else { self.wait_long(turn, None, |hall| hall.all_in(turn)) };
         stats::end(began);
         result
     }

@@ -15,12 +15,13 @@ use crate::memory::Room;
 use crate::world;
 use pulc_base::Rank;
 use pulc_base::clock::{self, Nanos};
+use pulc_hal::os::biased::{Biased, BiasedGuard};
 use pulc_hal::segment::{Segment, SegmentText};
 use pulc_hal::turns::Turns;
 use pulc_handler::mpi_params::{BLOCK_BYTES as BLOCK_PARAM, HALL_AFTER, HALL_MEMBERS_MAX, HALLS_MAX, READ_ALL_BYTES};
 use pulc_handler::{Hand, Process, Waited, Watch};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 /// How long a member waits for the memory. The keeper passes it in far less, unless its descriptor found no room.
 const PATIENCE: Nanos = Nanos::from_ms(5_000);
@@ -32,7 +33,8 @@ static OPEN: AtomicU32 = AtomicU32::new(0);
 #[derive(Default)]
 pub(crate) struct Door {
     calls: AtomicU32,
-    hall: OnceLock<Option<Box<Mutex<Hall>>>>,
+    /// Two threads that are in a collective here at once are a mistake of the program, which costs it its result and nothing else.
+    hall: OnceLock<Option<Box<Biased<Hall>>>>,
 }
 
 impl Drop for Hall {
@@ -43,7 +45,7 @@ impl Drop for Hall {
 
 /// The hall of a communicator for one blocking collective; `None`: it goes by messages.
 #[inline]
-pub(super) fn hall(comm: &Arc<Communicator>) -> Result<Option<MutexGuard<'_, Hall>>> {
+pub(super) fn hall(comm: &Arc<Communicator>) -> Result<Option<BiasedGuard<'_, Hall>>> {
     let found = match comm.door.hall.get() {
         Some(found) => found,
         None => match knock(comm)? {
@@ -51,18 +53,18 @@ pub(super) fn hall(comm: &Arc<Communicator>) -> Result<Option<MutexGuard<'_, Hal
             None => return Ok(None),
         },
     };
-    Ok(found.as_ref().map(|hall| hall.lock().unwrap_or_else(PoisonError::into_inner)))
+    Ok(found.as_ref().map(|hall| hall.lock()))
 }
 
 /// Counts a collective, and opens the hall when it is time; `None`: it is not.
 #[cold]
-fn knock(comm: &Arc<Communicator>) -> Result<Option<&Option<Box<Mutex<Hall>>>>> {
+fn knock(comm: &Arc<Communicator>) -> Result<Option<&Option<Box<Biased<Hall>>>>> {
     let calls = comm.door.calls.fetch_add(1, Ordering::Relaxed);
     if u64::from(calls) < params().after {
         return Ok(None);
     }
     let hall = if may_have_one(comm)? { open(comm)? } else { None };
-    Ok(Some(comm.door.hall.get_or_init(|| hall.map(|hall| Box::new(Mutex::new(hall))))))
+    Ok(Some(comm.door.hall.get_or_init(|| hall.map(|hall| Box::new(Biased::new(hall))))))
 }
 
 struct Params {
