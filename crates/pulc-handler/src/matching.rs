@@ -2,8 +2,9 @@
 //! with wildcards on the receive's side, always the earliest first. Used by the port interface and by every other
 //! interface that matches; one queue per port, communicator or the like.
 //!
-//! Few entries are kept in one list and searched in order; when there are many, each is also entered in a chain per class
-//! of wildcard, so that matching costs the same for ten thousand entries as for one. Never communicates.
+//! All entries are in one list, which is searched in order: most programs receive in the order in which they are sent to, and then
+//! the first one is it, however many there are. Once a search has gone past some, each entry is also entered in a chain per class of
+//! wildcard, until the queue is empty: matching costs the same for ten thousand entries as for one. Never communicates.
 
 pub use crate::pattern::Pattern;
 use std::collections::HashMap;
@@ -81,7 +82,7 @@ impl<P, K> Matching<P, K> {
 
     /// The earliest kept message that `pattern` accepts.
     #[inline]
-    pub fn find(&self, pattern: Pattern) -> Option<Entry> {
+    pub fn find(&mut self, pattern: Pattern) -> Option<Entry> {
         if self.kept.len == 0 {
             return None;
         }
@@ -130,8 +131,8 @@ impl<P, K> Matching<P, K> {
 }
 
 const NIL: u32 = u32::MAX;
-/// Number of entries from which the chains per class are worth their upkeep.
-const INDEX_FROM: usize = 16;
+/// Entries that a search passes before the chains per class are worth their upkeep.
+const PASSED_MAX: usize = 16;
 
 /// Sets of chains an entry can be in. `ALL` is one chain in order of arrival; the others have one per key.
 const ALL: usize = 0;
@@ -229,15 +230,19 @@ impl<V> Store<V> {
         self.all = all;
         if self.indexed {
             self.enter(place);
-        } else if self.len > INDEX_FROM {
-            self.indexed = true;
-            let mut at = self.all.head;
-            while at != NIL {
-                self.enter(at);
-                at = self.nodes[at as usize].links[ALL].after;
-            }
         }
         Entry { place, seq }
+    }
+
+    /// Enters all entries in their chains.
+    #[cold]
+    fn index(&mut self) {
+        self.indexed = true;
+        let mut at = self.all.head;
+        while at != NIL {
+            self.enter(at);
+            at = self.nodes[at as usize].links[ALL].after;
+        }
     }
 
     fn remove(&mut self, place: u32) -> V {
@@ -282,41 +287,47 @@ impl<V> Store<V> {
     }
 
     /// For receives: the earliest one whose pattern accepts the message.
-    fn earliest_accepting(&self, src: u32, tag: u64) -> Option<u32> {
-        if self.indexed {
-            let heads = [EXACT, SRC, TAG, ANY].map(|set| self.head(set, src, tag));
-            return heads.into_iter().filter(|head| *head != NIL).min_by_key(|head| self.nodes[*head as usize].seq);
-        }
-        self.first(|node| match node.class as usize {
+    #[inline]
+    fn earliest_accepting(&mut self, src: u32, tag: u64) -> Option<u32> {
+        let searched = self.first(|node| match node.class as usize {
             EXACT => node.src == src && node.tag == tag,
             SRC => node.src == src,
             TAG => node.tag == tag,
             _ => true,
+        });
+        searched.unwrap_or_else(|| {
+            let heads = [EXACT, SRC, TAG, ANY].map(|set| self.head(set, src, tag));
+            heads.into_iter().filter(|head| *head != NIL).min_by_key(|head| self.nodes[*head as usize].seq)
         })
     }
 
     /// For messages: the earliest one that the pattern accepts.
-    fn earliest_accepted(&self, pattern: Pattern) -> Option<u32> {
-        let class = class_of(pattern);
-        if class == ANY {
-            return (self.all.head != NIL).then_some(self.all.head);
-        }
-        if self.indexed {
-            let head = self.head(class, pattern.src.unwrap_or(0), pattern.tag.unwrap_or(0));
-            return (head != NIL).then_some(head);
-        }
-        self.first(|node| pattern.accepts(node.src, node.tag))
+    #[inline]
+    fn earliest_accepted(&mut self, pattern: Pattern) -> Option<u32> {
+        let searched = self.first(|node| pattern.accepts(node.src, node.tag));
+        searched.unwrap_or_else(|| {
+            let head = self.head(class_of(pattern), pattern.src.unwrap_or(0), pattern.tag.unwrap_or(0));
+            (head != NIL).then_some(head)
+        })
     }
 
+    /// The first entry in order; `None`: that would take long, and there are chains to look in. Where there are, only one is looked at.
     #[inline]
-    fn first(&self, accepts: impl Fn(&Node<V>) -> bool) -> Option<u32> {
+    fn first(&mut self, accepts: impl Fn(&Node<V>) -> bool) -> Option<Option<u32>> {
+        let passed_max = if self.indexed { 1 } else { PASSED_MAX };
         let mut at = self.all.head;
-        while at != NIL {
-            let node = &self.nodes[at as usize];
+        for _ in 0..passed_max {
+            let Some(node) = self.nodes.get(at as usize) else { return Some(None) };
             if accepts(node) {
-                return Some(at);
+                return Some(Some(at));
             }
             at = node.links[ALL].after;
+        }
+        if at == NIL {
+            return Some(None);
+        }
+        if !self.indexed {
+            self.index();
         }
         None
     }

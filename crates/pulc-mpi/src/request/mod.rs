@@ -63,8 +63,8 @@ impl Matcher {
             place.phase = Phase::Inactive;
             Taken { status: place.status, error: place.error.take(), generalized: None }
         } else {
-            let place = self.requests.remove(index);
-            Taken { status: place.status, error: place.error, generalized: place.generalized }
+            let (status, error, generalized) = self.requests.remove_done(index);
+            Taken { status, error, generalized }
         };
         if let Some(error) = &mut taken.error {
             error.on = Some(comm);
