@@ -134,17 +134,18 @@ impl<A: Abi> GeneralizedRequest for Generalized<A> {
         // SAFETY: the program gave this function with this state; the status lives through the call.
         let code = unsafe { query(self.state, &raw mut given) };
         *status = A::status_in(&given);
-        code
+        A::constant_in(Set::ErrorClass, code)
     }
 
     fn free(&self) -> i32 {
         // SAFETY: the program gave this function with this state.
-        self.free.map_or(0, |free| unsafe { free(self.state) })
+        self.free.map_or(0, |free| A::constant_in(Set::ErrorClass, unsafe { free(self.state) }))
     }
 
     fn cancel(&self, complete: bool) -> i32 {
         // SAFETY: the program gave this function with this state.
-        self.cancel.map_or(0, |cancel| unsafe { cancel(self.state, c_int::from(complete)) })
+        let cancelled = self.cancel.map(|cancel| unsafe { cancel(self.state, c_int::from(complete)) });
+        cancelled.map_or(0, |code| A::constant_in(Set::ErrorClass, code))
     }
 }
 
