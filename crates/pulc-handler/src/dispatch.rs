@@ -48,6 +48,10 @@ impl Floor {
 
     #[inline(always)]
     pub fn private(&mut self, src: Rank, bytes: &[u8], hand: &mut Hand<'_>) -> usize {
+        if let Some(body) = hand.exact_body(src, bytes) {
+            let result = self.landed(src, body, hand);
+            return self.taken(src, body.len(), result);
+        }
         // The usual way keeps its few fields in registers: a head that is built in memory from parts and copied as a whole
         // stalls until all of its parts have left the store buffer.
         let Some((proto, header_len, flags)) = Head::parse_whole(bytes) else {
@@ -56,6 +60,16 @@ impl Floor {
         let end = HEAD_BYTES + header_len;
         let result = self.whole(src, proto, flags, &bytes[HEAD_BYTES..end], Body::private(bytes, end), hand);
         self.taken(src, bytes.len() - end, result)
+    }
+
+    /// A message that lands in the hand that wants it.
+    #[inline(always)]
+    fn landed(&mut self, src: Rank, body: &[u8], hand: &mut Hand<'_>) -> Result<(), Broken> {
+        let cost = body.len() as u64 + MESSAGE_COST;
+        self.charge(src, cost)?;
+        hand.land(src, body);
+        self.release(src, cost);
+        Ok(())
     }
 
     #[inline(never)]

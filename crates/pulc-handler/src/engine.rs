@@ -204,13 +204,13 @@ impl Engine {
     /// The receive handler of a protocol, for the interface that registered it.
     #[inline]
     pub fn handler<H: ReceiveHandler>(&mut self, proto: Proto) -> Option<&mut H> {
-        self.floor.handlers.of(proto.0)?.as_any_mut().downcast_mut()
+        self.floor.handlers.as_its_own(proto.0)
     }
 
     /// The receive handler together with what it may be lent between polls.
     #[inline]
     pub fn handler_and_outbox<H: ReceiveHandler>(&mut self, proto: Proto) -> Option<(&mut H, &mut Outbox)> {
-        let handler = self.floor.handlers.of(proto.0)?.as_any_mut().downcast_mut()?;
+        let handler = self.floor.handlers.as_its_own(proto.0)?;
         Some((handler, &mut self.floor.outbox))
     }
 

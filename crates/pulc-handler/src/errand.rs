@@ -77,6 +77,19 @@ impl Engine {
         finished
     }
 
+    /// A message goes very likely to the rank that has sent last; see [`pulc_hal::device::shm::Shm::claim_for_hot`].
+    #[inline(always)]
+    pub fn prepare_answer(&self) {
+        self.shm.device.claim_for_hot();
+    }
+
+    /// Sends a message of at most eight bytes behind a header of one word, counted, which are put into a cell as they are; false when
+    /// it is not for this node, or longer, or there is no room: then [`Engine::try_counted`] is to be tried.
+    #[inline(always)]
+    pub fn try_counted_word(&mut self, dst: Rank, proto: Proto, header: u64, body: &[u8]) -> bool {
+        self.try_word(dst, proto, header, body)
+    }
+
     /// Sends a message of one frame, counted against its receiver's credit; false when there is no room for it now.
     #[inline(always)]
     pub fn try_counted(&mut self, dst: Rank, proto: Proto, header: &[u8], body: &[u8]) -> Result<bool, SendFault> {

@@ -8,7 +8,6 @@ use crate::peers::{PeerState, Route};
 use crate::switch::{Begin, Body, Fate, Hand, Handlers, Here, ReceiveHandler, TransferId};
 use pulc_base::boot::{self, Boot, ToKeeper, ToRank};
 use pulc_base::{Proto, Rank};
-use std::any::Any;
 
 const WINDOW: u64 = 64 << 10;
 const TRANSFERS_MAX: usize = 64;
@@ -77,7 +76,7 @@ impl Rig {
 
     /// The handler, to be looked at.
     pub fn handler<H: ReceiveHandler>(&mut self, proto: Proto) -> Option<&mut H> {
-        self.floor.handlers.of(proto.0)?.as_any_mut().downcast_mut()
+        self.floor.handlers.as_its_own(proto.0)
     }
 }
 
@@ -121,10 +120,6 @@ impl ReceiveHandler for Stub {
     }
 
     fn peer_gone(&mut self, _: Rank, _: End, _: &mut Here<'_, '_>) {}
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
-    }
 }
 
 /// Frames through the floor alone.

@@ -3,12 +3,12 @@
 
 use crate::dispatch::Floor;
 use crate::error::End;
+use crate::matching::Pattern;
 use crate::outbox::Outbox;
 use crate::peers::{PeerState, Route};
-use crate::switch::{Begin, Body, Fate, Hand, Handlers, Here, ReceiveHandler, TransferId};
+use crate::switch::{Begin, Body, Fate, Hand, Handlers, Here, ReceiveHandler, TransferId, Want};
 use crate::wire::{FREE, FRONT_MAX, Head, Kind, MESSAGE_COST};
 use pulc_base::{Proto, Rank};
-use std::any::Any;
 
 const WINDOW: u64 = 32 << 10;
 const TRANSFERS_MAX: usize = 16;
@@ -40,10 +40,6 @@ impl ReceiveHandler for Hoarder {
 
     fn peer_gone(&mut self, rank: Rank, _: End, _: &mut Here<'_, '_>) {
         self.gone.push(rank);
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }
 
@@ -149,4 +145,37 @@ fn the_memory_for_messages_that_nobody_takes_is_the_window() {
         taken += 1;
     }
     assert_eq!(taken, WINDOW / (1000 + MESSAGE_COST) + 1);
+}
+
+#[test]
+fn a_message_that_is_wanted_to_the_letter_lands_once_and_no_other_one_does() {
+    const HEADER: u64 = 77;
+    let message = |flags: u8, header: u64, body: &[u8]| {
+        let head = Head { proto: Proto::PORT.0, kind: Kind::Whole, header_len: 8, flags, id: 0, total: 0 };
+        [&head.word().to_le_bytes()[..], &header.to_le_bytes(), body].concat()
+    };
+    let mut floor = floor();
+    let mut landed = |src: u32, frame: &[u8], times: usize| {
+        let mut buffer = [0; 5];
+        let want = Want { lane: 0, pattern: Pattern { src: Some(1), tag: Some(9) } };
+        let mut hand = Hand::wanting(want, &mut buffer).exactly(Proto::PORT, HEADER);
+        (0..times).for_each(|_| drop(floor.private(Rank(src), frame, &mut hand)));
+        let landed = hand.landed;
+        assert!(!floor.is_broken(src));
+        landed.map(|(src, tag, len)| (src.0, tag, buffer[..len].to_vec()))
+    };
+    let wanted = message(0, HEADER, b"four");
+    assert_eq!(landed(1, &wanted, 1), Some((1, 9, b"four".to_vec())));
+    assert_eq!(landed(1, &message(0, HEADER, b""), 1), Some((1, 9, Vec::new())));
+    assert_eq!(landed(1, &message(0, HEADER, b"longer"), 1), None, "too long");
+    assert_eq!(landed(1, &message(0, HEADER + 1, b"four"), 1), None, "another header");
+    assert_eq!(landed(2, &wanted, 1), None, "another sender");
+    assert_eq!(landed(1, &message(FREE, HEADER, b"four"), 1), None, "outside all credit");
+    // What lands gives its room back.
+    for _ in 0..WINDOW {
+        assert!(landed(1, &wanted, 1).is_some());
+    }
+    assert_eq!(landed(1, &wanted, 2), Some((1, 9, b"four".to_vec())));
+    let keeper = floor.handlers.as_its_own::<Hoarder>(Proto::PORT.0).expect("it was registered");
+    assert_eq!(keeper.messages, 5, "those that did not land, and the second of two");
 }

@@ -5,6 +5,7 @@
 use crate::error::End;
 use crate::matching::Pattern;
 use crate::outbox::Outbox;
+use crate::wire::{Head, Kind};
 use pulc_base::{Proto, Rank};
 use pulc_hal::device::SharedFrame;
 use std::any::Any;
@@ -80,9 +81,6 @@ pub trait ReceiveHandler: Any + Send {
     fn is_settled(&self) -> bool {
         true
     }
-
-    /// For the interface that owns the handler.
-    fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
 /// The buffer of the thread that polls at the moment, so that what it waits for is copied straight to its place. Handlers of
@@ -93,6 +91,8 @@ pub trait ReceiveHandler: Any + Send {
 pub struct Hand<'a> {
     ticket: u64,
     want: Option<Want>,
+    /// Head and header of the only message that can satisfy the want; see [`Hand::exactly`].
+    exact: Option<(u64, u64)>,
     watched: u64,
     buffer: &'a mut [u8],
     /// Set by the handler when it has filled the buffer from a whole message, or put one where it is watched for; meaning is the
@@ -116,12 +116,39 @@ pub struct Want {
 impl<'a> Hand<'a> {
     /// A buffer for the receive that its handler knows as `ticket`.
     pub fn new(ticket: u64, buffer: &'a mut [u8]) -> Hand<'a> {
-        Hand { ticket, want: None, watched: NOTHING, buffer, landed: None, too_long: None }
+        Hand { ticket, want: None, exact: None, watched: NOTHING, buffer, landed: None, too_long: None }
     }
 
     /// A buffer for a receive that is not posted yet.
     pub fn wanting(want: Want, buffer: &'a mut [u8]) -> Hand<'a> {
-        Hand { ticket: u64::MAX, want: Some(want), watched: NOTHING, buffer, landed: None, too_long: None }
+        Hand { ticket: u64::MAX, want: Some(want), exact: None, watched: NOTHING, buffer, landed: None, too_long: None }
+    }
+
+    /// What is wanted comes behind just this header of one word, from the one sender of its pattern. It lands before its handler is
+    /// asked: whoever says this knows that the handler would give it to nobody else for as long as this hand polls.
+    #[inline(always)]
+    pub fn exactly(self, proto: Proto, header: u64) -> Hand<'a> {
+        let head = Head { proto: proto.0, kind: Kind::Whole, header_len: 8, flags: 0, id: 0, total: 0 };
+        Hand { exact: Some((head.word(), header)), ..self }
+    }
+
+    /// The body of a frame that is exactly what is wanted, if there is room for it: one that is too long is its handler's to keep.
+    #[inline(always)]
+    pub(crate) fn exact_body<'f>(&self, src: Rank, frame: &'f [u8]) -> Option<&'f [u8]> {
+        let (head, header) = self.exact?;
+        let want = self.want?;
+        // Word by word, as they were stored.
+        let ([first, second, ..], body) = (frame.as_chunks::<8>().0, frame.get(16..)?) else { return None };
+        let is_it = u64::from_le_bytes(*first) == head && u64::from_le_bytes(*second) == header;
+        (is_it && want.pattern.src == Some(src.0) && body.len() <= self.buffer.len()).then_some(body)
+    }
+
+    /// Takes it.
+    #[inline(always)]
+    pub(crate) fn land(&mut self, src: Rank, body: &[u8]) {
+        copy_private(&mut self.buffer[..body.len()], body);
+        let tag = self.want.take().and_then(|want| want.pattern.tag);
+        self.landed = Some((src, tag.unwrap_or_default(), body.len()));
     }
 
     /// For a thread that waits until there is something in one queue of a handler, known by a number that no other handler uses.
@@ -132,7 +159,15 @@ impl<'a> Hand<'a> {
 
     /// For threads that wait for something else.
     pub fn empty() -> Hand<'static> {
-        Hand { ticket: u64::MAX, want: None, watched: NOTHING, buffer: &mut [], landed: None, too_long: None }
+        Hand {
+            ticket: u64::MAX,
+            want: None,
+            exact: None,
+            watched: NOTHING,
+            buffer: &mut [],
+            landed: None,
+            too_long: None,
+        }
     }
 
     /// For handlers: something was put in the queue with this number.
@@ -306,6 +341,13 @@ impl Handlers {
     #[inline]
     pub(crate) fn of(&mut self, proto: u8) -> Option<&mut dyn ReceiveHandler> {
         self.table.get_mut(usize::from(proto))?.as_deref_mut()
+    }
+
+    /// The handler of a protocol as what it is, for the interface that owns it.
+    #[inline(always)]
+    pub(crate) fn as_its_own<H: ReceiveHandler>(&mut self, proto: u8) -> Option<&mut H> {
+        let handler: &mut dyn Any = self.table.get_mut(usize::from(proto))?.as_deref_mut()?;
+        handler.downcast_mut()
     }
 
     pub(crate) fn all_settled(&self) -> bool {

@@ -21,8 +21,13 @@ pub(crate) struct Envelope {
 
 impl Envelope {
     #[inline(always)]
+    pub fn word(self) -> u64 {
+        u64::from(self.context) | u64::from(self.tag as u32) << 32
+    }
+
+    #[inline(always)]
     pub fn encode(self) -> [u8; HEADER_BYTES] {
-        (u64::from(self.context) | u64::from(self.tag as u32) << 32).to_le_bytes()
+        self.word().to_le_bytes()
     }
 
     #[inline(always)]

@@ -20,7 +20,6 @@ use crate::transfers::{Goal, Transfers};
 use crate::waiting::{Place, Receive, Receives};
 use pulc_base::{Proto, Rank};
 use pulc_handler::{Begin, Body, End, Fate, Here, Outbox, ReceiveHandler, TransferId};
-use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -392,9 +391,5 @@ impl ReceiveHandler for PortTable {
 
     fn rest(&mut self) {
         self.spare.clear();
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }

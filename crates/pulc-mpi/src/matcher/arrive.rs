@@ -6,7 +6,6 @@ use crate::envelope::Envelope;
 use crate::error::{Class, Error};
 use pulc_base::Rank;
 use pulc_handler::{Begin, Body, End, Fate, Here, ReceiveHandler, TransferId};
-use std::any::Any;
 
 impl ReceiveHandler for Matcher {
     #[inline]
@@ -127,10 +126,6 @@ impl ReceiveHandler for Matcher {
                 }
             }
         }
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }
 

@@ -1,14 +1,16 @@
 //! Receives: a blocking one polls for a moment with its buffer in hand before it becomes a request.
 //! Source: MPI-5.0, 3.2.4 and 3.7.2.
 
+use crate::comm::Communicator;
 use crate::data::Data;
+use crate::envelope::Envelope;
 use crate::error::{Class, Error, Result};
 use crate::handle::{Comm, Datatype, Message, Request};
 use crate::matcher::{Recv, Requests, Work, matcher, matcher_and_outbox, settle};
 use crate::memory::Addr;
 use crate::status::Status;
 use crate::{request, trace, world};
-use pulc_base::Rank;
+use pulc_base::{Proto, Rank};
 use pulc_handler::matching::Pattern;
 use pulc_handler::{Engine, Hand, Want};
 
@@ -18,14 +20,22 @@ pub fn recv(buf: Addr, count: i64, datatype: Datatype, source: i32, tag: i32, co
     let process = world::process()?;
     let data = Data::new(buf, count, datatype)?;
     let mut guard = process.lock();
+    // A longer one comes in parts, which land where a posted receive wants them and nowhere else.
+    let short_max = guard.engine.uncounted_max();
     let table = matcher(&mut guard.engine);
     let found = table.comm(comm)?;
     let (context, is_whole) = (found.context, found.is_whole());
     let Some(pattern) = found.pattern(source, tag)? else { return Ok(Status::NOBODY) };
+    let queue = &mut table.lane(context).queue;
     if let Data::Flat { at, len } = data
-        && table.lane(context).queue.find(pattern).is_none()
+        && len <= short_max
+        && queue.find(pattern).is_none()
     {
         let mut hand = Hand::wanting(Want { lane: context.into(), pattern }, at.bytes_mut(len));
+        // Nothing is posted while this thread polls, and what is posted already is earlier.
+        if queue.posted_len() == 0 && pattern.src.is_some() && tag >= 0 {
+            hand = hand.exactly(Proto::MPI, Envelope { context, tag }.word());
+        }
         process.poll_shortly(&mut guard, &mut hand);
         if let Some((src, tag, len)) = hand.landed {
             let source = if is_whole { src.0 as i32 } else { matcher(&mut guard.engine).comm(comm)?.source_of(src) };
@@ -64,24 +74,34 @@ pub(crate) fn irecv_locked(
     comm: Comm,
 ) -> Result<Request> {
     let data = Data::new(buf, count, datatype)?;
-    let Some(pattern) = matcher(engine).comm(comm)?.pattern(source, tag)? else {
-        let table = matcher(engine);
+    let (table, outbox) = matcher_and_outbox(engine);
+    let found = table.comm(comm)?;
+    let Some(pattern) = found.pattern(source, tag)? else {
         let index = table.requests.add(Work::None, comm);
         table.requests.complete(index, Status::NOBODY, None);
         return Ok(Requests::handle(index));
     };
-    post(engine, data, pattern, comm)
+    let recv = recv_of(found, data);
+    let index = table.post(recv, pattern, comm, outbox);
+    if !table.to_release.is_empty() {
+        settle(engine);
+    }
+    Ok(Requests::handle(index))
 }
 
 /// Posts a receive.
 pub(crate) fn post(engine: &mut Engine, data: Data, pattern: Pattern, comm: Comm) -> Result<Request> {
     let (table, outbox) = matcher_and_outbox(engine);
-    let found = table.comm(comm)?;
-    let (context, senders) = (found.context, found.senders());
-    let recv = Recv { data, context, entry: None, senders, src: Rank(0), tag: 0, total: 0, arrived: 0 };
+    let recv = recv_of(table.comm(comm)?, data);
     let index = table.post(recv, pattern, comm, outbox);
     settle(engine);
     Ok(Requests::handle(index))
+}
+
+#[inline]
+fn recv_of(comm: &Communicator, data: Data) -> Recv {
+    let (context, senders) = (comm.context, comm.senders());
+    Recv { data, context, entry: None, senders, src: Rank(0), tag: 0, total: 0, arrived: 0 }
 }
 
 /// Receives the message of a matched probe.

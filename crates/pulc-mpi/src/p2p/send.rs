@@ -27,9 +27,10 @@ pub(crate) enum Mode {
 #[inline]
 pub fn send(buf: Addr, count: i64, datatype: Datatype, dest: i32, tag: i32, comm: Comm) -> Result<()> {
     let process = world::process()?;
-    let data = Data::new(buf, count, datatype)?;
     let mut guard = process.lock();
     let engine = &mut guard.engine;
+    engine.prepare_answer();
+    let data = Data::new(buf, count, datatype)?;
     let Some(Address { dst, envelope, may_pass }) = address(engine, dest, tag, comm, data.len())? else {
         return Ok(());
     };
@@ -155,10 +156,13 @@ fn address(engine: &mut Engine, dest: i32, tag: i32, comm: Comm, bytes: usize) -
 /// The way of most messages: one frame, now.
 #[inline(always)]
 fn try_at_once(process: &Process, engine: &mut Engine, dst: Rank, envelope: Envelope, data: &Data) -> Result<bool> {
+    let Some(body) = data.as_flat() else { return Ok(false) };
+    if engine.try_counted_word(dst, Proto::MPI, envelope.word(), body) {
+        return Ok(true);
+    }
     if dst == process.rank() {
         return Ok(false);
     }
-    let Some(body) = data.as_flat() else { return Ok(false) };
     match engine.try_counted(dst, Proto::MPI, &envelope.encode(), body) {
         Ok(sent) => Ok(sent),
         Err(fault) => Err(of_send_fault(engine, fault)),

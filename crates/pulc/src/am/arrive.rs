@@ -10,7 +10,6 @@ use super::table::{AmTable, Target};
 use super::wire::{Header, Kind, REPLY_COMES, unpack_slots};
 use pulc_base::{Proto, Rank};
 use pulc_handler::{Begin, Body, End, Fate, Hand, Here, Outbox, ReceiveHandler, TransferId};
-use std::any::Any;
 
 /// What a thread watches that waits for this bundle.
 #[inline]
@@ -333,9 +332,5 @@ impl ReceiveHandler for AmTable {
     fn rest(&mut self) {
         self.spare.clear();
         self.forget_idle();
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }

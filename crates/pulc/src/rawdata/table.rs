@@ -10,7 +10,6 @@ use crate::spare::Spare;
 use crate::{Block, Error};
 use pulc_base::{Proto, Rank};
 use pulc_handler::{Begin, Body, End, Fate, Hand, Here, Outbox, ReceiveHandler, TransferId};
-use std::any::Any;
 
 /// Tickets of blocked receives: this bit, a count, and the channel's place.
 const TICKET: u64 = 1 << 63;
@@ -357,9 +356,5 @@ impl ReceiveHandler for RawTable {
 
     fn rest(&mut self) {
         self.spare.clear();
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }

@@ -138,6 +138,12 @@ impl Pair {
         Ok(())
     }
 
+    /// Asks for the cell that the next frame begins in.
+    #[inline(always)]
+    pub fn claim_next(&self) {
+        self.producer.claim_next(&Out(&self.channel));
+    }
+
     /// Sends a frame inside cells. The caller has checked its length.
     #[inline(always)]
     pub fn send_short(&mut self, board: &Board, home: &mut Home, parts: [&[u8]; 2]) -> Result<(), SendError> {
@@ -167,6 +173,7 @@ impl Pair {
         self.slots_held += 1;
         self.lent.push_back(Lent::Slot(slot));
         self.ring(board);
+        home.pool.claim_next(len as usize);
         Ok(())
     }
 

@@ -83,6 +83,12 @@ impl Producer {
         Ok(())
     }
 
+    /// Asks for the next cell.
+    #[inline(always)]
+    pub fn claim_next(&self, cells: &impl CellsOut) {
+        cells.claim(self.next);
+    }
+
     /// Puts a frame, given in parts, into the next cells. The caller has made sure that they are free.
     #[inline(always)]
     pub fn push<const N: usize>(&mut self, cells: &impl CellsOut, header: Header, parts: [&[u8]; N]) {
