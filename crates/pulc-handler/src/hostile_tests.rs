@@ -159,7 +159,9 @@ fn a_message_that_is_wanted_to_the_letter_lands_once_and_no_other_one_does() {
         let mut buffer = [0; 5];
         let want = Want { lane: 0, pattern: Pattern { src: Some(1), tag: Some(9) } };
         let mut hand = Hand::wanting(want, &mut buffer).exactly(Proto::PORT, HEADER);
-        (0..times).for_each(|_| drop(floor.private(Rank(src), frame, &mut hand)));
+        for _ in 0..times {
+            floor.private(Rank(src), frame, &mut hand);
+        }
         let landed = hand.landed;
         assert!(!floor.is_broken(src));
         landed.map(|(src, tag, len)| (src.0, tag, buffer[..len].to_vec()))

@@ -53,7 +53,7 @@ fn count(what: &str, me: i32, rounds: u32) -> Result<()> {
     let len = BLOCK * call::comm_size(WORLD)? as usize;
     let (mut out, mut into) = (Room::new(len), Room::new(len));
     let (from, to) = (out.addr(), into.addr());
-    let mut each = || match what {
+    let each = || match what {
         "barrier" => call::barrier(WORLD),
         "allreduce" => call::allreduce(from, to, 2, INT, SUM, WORLD),
         _ => call::alltoall(from, BLOCK as i64, Datatype::BYTE, to, BLOCK as i64, Datatype::BYTE, WORLD),
