@@ -25,7 +25,7 @@ pub enum Part {
     Unprivileged,
     /// Every fuzz target for a minute
     Fuzz,
-    /// Other people's MPI programs
+    /// Other people's programs
     Foreign,
     /// A cluster under work while everything breaks that can
     Chaos,
@@ -55,7 +55,7 @@ pub fn test(root: &Path, full: bool, parts: &[Part]) -> Outcome {
         }
     }
     if has(Part::Foreign) {
-        report.step("foreign MPI programs", || foreign::run(root, &foreign::Arguments::all()));
+        report.step("foreign programs", || foreign::run(root, &foreign::Arguments::all()));
     }
     if has(Part::Chaos) {
         report.step("chaos", || chaos::run(root, &chaos::Arguments::full()));

@@ -1,12 +1,14 @@
-//! `cargo xtask foreign`: other people's MPI programs, unmodified, on PULC: mpi4py's test suite, ScaLAPACK's testers, the Intel MPI
-//! Benchmarks, a tracing tool, and programs that go back and forth between PULC and the reference implementation. Part of
-//! `test --full`. Everything foreign is fetched into `target/foreign`; nothing of it is committed. What cannot be had here is
+//! `cargo xtask foreign`: other people's programs, unmodified, on PULC. MPI: mpi4py's test suite, ScaLAPACK's testers, the Intel MPI
+//! Benchmarks, a tracing tool, and programs that go back and forth between PULC and the reference implementation. TCP: CPython's tests,
+//! redis and nginx on the sockets bypass. Part of `test --full`. Everything foreign is fetched into `target/foreign`; nothing of it is committed. What cannot be had here is
 //! skipped with a reason, never silently.
 
 mod benchmarks;
 mod interchange;
 mod mpi4py;
 mod scalapack;
+mod services;
+mod sockets;
 
 use crate::steps::{self, Outcome, Report};
 use crate::{dist, record};
@@ -18,7 +20,7 @@ const FETCH: Duration = Duration::from_secs(900);
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Only these: mpi4py, scalapack, imb, interchange
+    /// Only these: mpi4py, scalapack, imb, interchange, sockets
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Numbers of ranks instead of each suite's own
@@ -64,6 +66,9 @@ pub fn run(root: &Path, arguments: &Arguments) -> Outcome {
     }
     if arguments.wants("mpi4py") {
         report.step("mpi4py's suite", || mpi4py::run(root, &mut place, arguments.peers));
+    }
+    if arguments.wants("sockets") {
+        report.step("programs over TCP on the bypass", || sockets::run(&mut place));
     }
     println!("\n{}", place.told);
     record::write(root, "foreign", &format!("\n{}\n{}", report.table(), place.told))?;
@@ -149,7 +154,9 @@ fn debian(file: &str, packages: &[&str]) -> bool {
     }
     let mut install = Command::new("apt-get");
     install.args(["install", "-q", "-y", "--no-install-recommends"]).args(packages);
-    let installed = steps::run_lines(install.env("DEBIAN_FRONTEND", "noninteractive"), FETCH, |_| {});
+    // In this runlevel Debian's packages start no service.
+    install.env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1");
+    let installed = steps::run_lines(&mut install, FETCH, |_| {});
     installed.is_ok() && Path::new(file).exists()
 }
 

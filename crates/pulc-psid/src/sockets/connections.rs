@@ -39,12 +39,14 @@ pub struct Connections<M> {
     all: HashMap<(Place, Place), Connection<M>>,
     /// Whose ends have both asked, and whose memory may still be needed by one of them.
     unsettled: Vec<(Place, Place)>,
+    /// Of connections that are over, until somebody has looked what they came to.
+    pub over: Vec<Memory<M>>,
     uid: u32,
 }
 
 impl<M> Connections<M> {
     pub fn new(uid: u32) -> Connections<M> {
-        Connections { all: HashMap::new(), unsettled: Vec::new(), uid }
+        Connections { all: HashMap::new(), unsettled: Vec::new(), over: Vec::new(), uid }
     }
 
     pub fn len(&self) -> usize {
@@ -61,16 +63,19 @@ impl<M> Connections<M> {
 
     /// Forgets what the kernel does not know any more.
     pub fn clear_up(&mut self, mut find: impl FnMut(&Place, &Place) -> io::Result<Option<Found>>) {
-        self.all.retain(|(active, passive), connection| {
-            [(0, find(active, passive)), (1, find(passive, active))].into_iter().any(|(side, found)| {
+        let gone = self.all.iter().filter(|((active, passive), connection)| {
+            [(0, find(active, passive)), (1, find(passive, active))].into_iter().all(|(side, found)| {
                 let known = connection.cookies[side];
                 match found {
-                    Ok(found) => known.is_some() && found.map(|found| found.cookie) == known,
+                    Ok(found) => known.is_none() || found.map(|found| found.cookie) != known,
                     // Not known to be gone.
-                    Err(_) => true,
+                    Err(_) => false,
                 }
             })
         });
+        for key in gone.map(|(key, _)| *key).collect::<Vec<_>>() {
+            self.over.extend(self.all.remove(&key).map(|connection| connection.memory));
+        }
     }
 
     /// One end asks. `make` makes a channel, `has_joined` looks into one. What is sent with the answer lies in the connection's memory.
@@ -108,7 +113,7 @@ impl<M> Connections<M> {
             let memory = make().ok_or(Reason::NoMemory)?;
             let (active, passive) = key;
             let fresh = Connection { active, passive, pids: [0; 2], cookies: [None; 2], memory };
-            self.all.insert(key, fresh);
+            self.over.extend(self.all.insert(key, fresh).map(|earlier| earlier.memory));
         }
         let connection = self.all.get_mut(&key).ok_or(Reason::NoMemory)?;
         // A connection has two ends. Who asks again did not get the first answer in time, or is a fork.

@@ -22,6 +22,7 @@ impl Broker {
         if let Some((_, why)) = self.proof.failed(&self.diag) {
             lines.push(format!("{REMARK}nothing is promoted just now: {}", why.replace('\n', " ")));
         }
+        lines.push(self.so_far());
         for connection in self.connections.iter() {
             let refusal = self.refusals.of(&(connection.active, connection.passive));
             lines.push(joined(connection, refusal.map_or(Reason::None, |refusal| refusal.reason())));
@@ -41,6 +42,15 @@ impl Broker {
             }
         }
         text.is_empty() || push(client, &text)
+    }
+}
+
+impl Broker {
+    /// How much the rings have carried since the broker is there.
+    fn so_far(&self) -> String {
+        let mut all = self.past;
+        self.connections.iter().for_each(|connection| all.add(&connection.memory.map));
+        format!("{REMARK}so far {} bytes of {} connections went through rings", all.bytes, all.connections)
     }
 }
 

@@ -48,6 +48,23 @@ struct Broker {
     connections: Connections<WriteMap>,
     refusals: Refusals,
     joins: u32,
+    past: Past,
+}
+
+/// What the connections that are over came to.
+#[derive(Clone, Copy, Default)]
+struct Past {
+    connections: u64,
+    bytes: u64,
+}
+
+impl Past {
+    /// Counts a connection if bytes of it went through a ring.
+    fn add(&mut self, map: &WriteMap) {
+        let bytes: u64 = summary(map).ring_bytes.iter().sum();
+        self.connections += u64::from(bytes > 0);
+        self.bytes += bytes;
+    }
 }
 
 /// Serves until nobody needs it. `ready` is called once requests are accepted.
@@ -120,7 +137,7 @@ impl Broker {
         let slots = Slots::new(board_number().map_err(Error::io("cannot name the sockets' board"))?);
         let proof = Proof::new(&diag);
         let (connections, refusals) = (Connections::new(uid), Refusals::default());
-        Ok(Broker { uid, diag, board, slots, proof, connections, refusals, joins: 0 })
+        Ok(Broker { uid, diag, board, slots, proof, connections, refusals, joins: 0, past: Past::default() })
     }
 
     /// Whether the client may ask more.
@@ -215,6 +232,9 @@ impl Broker {
         let diag = &self.diag;
         self.connections.clear_up(|local, remote| diag.find(local, remote));
         self.refusals.clear_up(|local, remote| diag.find(local, remote));
+        for memory in self.connections.over.drain(..) {
+            self.past.add(&memory.map);
+        }
     }
 
     fn demote(&mut self, client: &Seqpacket, pid: u32) -> bool {
