@@ -31,6 +31,8 @@ impl Controller {
         let order = self.order();
         let kept = self.earmark.take();
         let mut rooms = self.rooms();
+        let all_free = |rooms: &[Room]| rooms.iter().map(|room| u64::from(room.free)).sum::<u64>();
+        let mut free = all_free(&rooms);
         let mut earmark: Option<Earmark> = None;
         let mut looked = 0;
         for number in order {
@@ -39,6 +41,8 @@ impl Controller {
             let end = job.limit_ms.map(|limit| self.now + limit.saturating_sub(job.ran_ms(self.now)));
             let found = match job.state {
                 JobState::Suspended => fits_again(job, &rooms).then(|| job.placed.clone()),
+                // Seen without a look at every node, which a long queue before a full cluster would pay for each of its jobs.
+                _ if !spec.overbook && u64::from(spec.ranks) * u64::from(spec.threads.max(1)) > free => None,
                 _ => place(spec, job.user, &self.rooms_for(job, &rooms)),
             };
             let exclusive = spec.exclusive;
@@ -49,6 +53,7 @@ impl Controller {
                     earmark.take(&placed, end);
                 }
                 occupy(&mut rooms, &placed, job.user, exclusive);
+                free = all_free(&rooms);
                 match job.state {
                     JobState::Suspended => self.resume(number),
                     _ => self.start(number, placed),
