@@ -101,6 +101,7 @@ const NO_SETTINGS: &[&str] = &[
     "PULC_ARRAY_INDEX",
     "PULC_ARRAY_JOB",
     "PULC_ATTEMPT",
+    "PULC_BENCH_MARK",
     "PULC_COOKIE",
     "PULC_ENDS_WITH",
     "PULC_JOBID",
