@@ -56,29 +56,26 @@ struct Table {
 impl Table {
     fn times(&self, what: &str, mut ns: Vec<f64>) {
         ns.sort_by(f64::total_cmp);
-        let (Some(best), Some(worst)) = (ns.first(), ns.last()) else { return };
-        let median = ns[ns.len() / 2];
-        if self.json {
-            let line = serde_json::json!({
-                "what": what, "rounds": ns.len(), "best_ns": best, "median_ns": median, "worst_ns": worst,
-            });
-            println!("{line}");
-        } else {
-            println!("{:>10} {:>10} {:>10}  {what}", row::time(*best), row::time(median), row::time(*worst));
-        }
+        self.line(what, "ns", &ns, |ns| format!("{:>10}", row::time(ns)));
     }
 
     fn rate(&self, what: &str, mut per_s: Vec<f64>) {
         per_s.sort_by(|one, other| other.total_cmp(one));
-        let (Some(best), Some(worst)) = (per_s.first(), per_s.last()) else { return };
-        let median = per_s[per_s.len() / 2];
+        self.line(what, "per_s", &per_s, |per_s| format!("{per_s:>8.0}/s"));
+    }
+
+    /// Best, median and worst of what is sorted so.
+    fn line(&self, what: &str, unit: &str, sorted: &[f64], shown: impl Fn(f64) -> String) {
+        let (Some(&best), Some(&worst)) = (sorted.first(), sorted.last()) else { return };
+        let median = sorted[sorted.len() / 2];
         if self.json {
-            let line = serde_json::json!({
-                "what": what, "rounds": per_s.len(), "best_per_s": best, "median_per_s": median, "worst_per_s": worst,
-            });
+            let mut line = serde_json::json!({ "what": what, "rounds": sorted.len() });
+            for (name, value) in [("best", best), ("median", median), ("worst", worst)] {
+                line[format!("{name}_{unit}")] = value.into();
+            }
             println!("{line}");
         } else {
-            println!("{best:>8.0}/s {median:>8.0}/s {worst:>8.0}/s  {what}");
+            println!("{} {} {}  {what}", shown(best), shown(median), shown(worst));
         }
     }
 }
