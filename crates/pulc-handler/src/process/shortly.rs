@@ -87,6 +87,10 @@ impl Process {
             if yields > 0 {
                 cpu::yield_now();
                 shared.engine.look_at_all();
+            } else if !shared.engine.net_is_hot() && !shared.engine.hot_peer_waits() {
+                // On one core nothing comes before the other side has run: a look at everything would find nothing, and cost lines
+                // of memory that the other side then finds gone.
+                continue;
             }
             let frames = shared.engine.progress(hand);
             if frames > 0 {

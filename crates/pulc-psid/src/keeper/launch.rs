@@ -3,6 +3,7 @@
 
 use super::broker::Seat;
 use super::cgroup::Cgroup;
+use super::environment::{own_environment, shared_environment};
 use super::guardian::Guarded;
 use super::lookup::find_program;
 use super::message::Prepare;
@@ -10,10 +11,7 @@ use super::outlet::Outlet;
 use super::pinning::Pinning;
 use super::remains::Remains;
 use crate::error::shortage;
-use pulc_base::boot::{
-    self, ENV_COOKIE, ENV_JOBID, ENV_KEEPER, ENV_LOCAL_RANK, ENV_LOCAL_SIZE, ENV_MPI, ENV_NODE, ENV_RAILS, ENV_RANK,
-    ENV_SIZE, RailKind, parse_rails,
-};
+use pulc_base::boot::{self, ENV_RAILS, RailKind, parse_rails};
 use pulc_base::{Rank, log};
 use pulc_control::{LaunchSpec, Stream};
 use pulc_hal::board::Board;
@@ -26,10 +24,6 @@ use std::ffi::CString;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-
-/// Names that the keeper gives to its ranks and never takes over from the caller's environment.
-const OWN_NAMES: [&str; 8] =
-    [ENV_KEEPER, ENV_COOKIE, ENV_RANK, ENV_SIZE, ENV_JOBID, ENV_NODE, ENV_LOCAL_RANK, ENV_LOCAL_SIZE];
 
 /// All that the second phase needs.
 pub struct Prepared {
@@ -250,50 +244,6 @@ fn start_order(cores: &[Vec<u32>], ranks: usize) -> Vec<usize> {
         order.sort_unstable();
     }
     order.into_iter().map(|(_, local)| local).collect()
-}
-
-fn shared_environment(order: &Prepare, name: &str, node: u32) -> Vec<CString> {
-    let native = order.launch.env.iter().any(|(key, value)| key == ENV_MPI.as_bytes() && value == b"native");
-    let libraries = own_libraries().filter(|_| !native);
-    let mut seen_libraries = false;
-    let mut all: Vec<Vec<u8>> = Vec::with_capacity(order.launch.env.len() + 8);
-    for (key, value) in &order.launch.env {
-        if OWN_NAMES.iter().any(|own| own.as_bytes() == key) {
-            continue;
-        }
-        match &libraries {
-            Some(ours) if key == b"LD_LIBRARY_PATH" => {
-                seen_libraries = true;
-                all.push([key.as_slice(), b"=", ours, b":", value].concat());
-            }
-            _ => all.push([key.as_slice(), b"=", value].concat()),
-        }
-    }
-    if let Some(ours) = libraries.filter(|_| !seen_libraries) {
-        all.push([b"LD_LIBRARY_PATH=", ours.as_slice()].concat());
-    }
-    let own = [
-        (ENV_KEEPER, name.to_owned()),
-        (ENV_SIZE, order.total.to_string()),
-        (ENV_JOBID, order.job.to_string()),
-        (ENV_NODE, node.to_string()),
-        (ENV_LOCAL_SIZE, order.count.to_string()),
-    ];
-    all.extend(own.into_iter().map(|(key, value)| format!("{key}={value}").into_bytes()));
-    all.into_iter().filter_map(|entry| CString::new(entry).ok()).collect()
-}
-
-/// The directory `lib` beside the `bin` in which this binary stands, if it is there.
-fn own_libraries() -> Option<Vec<u8>> {
-    let binary = std::fs::read_link("/proc/self/exe").ok()?;
-    let lib = binary.parent()?.parent()?.join("lib");
-    let has_bin = binary.parent()?.file_name()? == "bin";
-    (has_bin && lib.join("libpulc.so").exists()).then(|| lib.into_os_string().into_encoded_bytes())
-}
-
-fn own_environment(seat: &Seat, local: usize) -> Vec<CString> {
-    let own = [(ENV_RANK, seat.rank.to_string()), (ENV_LOCAL_RANK, local.to_string()), (ENV_COOKIE, hex(&seat.cookie))];
-    own.into_iter().filter_map(|(key, value)| CString::new(format!("{key}={value}")).ok()).collect()
 }
 
 /// The caller's limits, as far as they differ from the keeper's and may be set here.

@@ -8,6 +8,7 @@ mod broker;
 pub mod cgroup;
 mod control;
 mod ending;
+mod environment;
 mod fuzz;
 mod guardian;
 pub mod guest;
