@@ -1,11 +1,14 @@
 /* What `pulc bench peers` runs under every MPI that it compares: compiled by each one's own compiler, started by its own launcher.
  * Rank 0 writes one line a figure: name, bytes, value (nanoseconds, bytes a second, messages a second, or seconds).
  *
- *   peers pair SECONDS [pin]     two ranks: one-way time and stream for many sizes, message rate
- *   peers many SECONDS [pin]     any number: barrier, allreduce, broadcast, all-to-all
- *   peers blocked SECONDS [pin]  two ranks: processor time that rank 0 burns while it waits for a message that long
+ *   peers pair SECONDS [PLACE]     two ranks: one-way time and stream for many sizes, message rate
+ *   peers short SECONDS [PLACE]    two ranks: one-way time for a few sizes, for places where some take milliseconds
+ *   peers many SECONDS [PLACE]     any number: barrier, allreduce, broadcast, all-to-all
+ *   peers blocked SECONDS [PLACE]  two ranks: processor time that rank 0 burns while it waits for a message that long
+ *   peers start SECONDS [PLACE]    any number: nothing
  *
- * SECONDS is the time for each figure. With `pin`, rank r stays on the core r modulo their number; without, where its launcher has put it. */
+ * SECONDS is the time for each figure. PLACE `pin`: rank r stays on the core r modulo their number; `one`: all ranks on the first core; without:
+ * where the launcher has put them. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <sched.h>
@@ -22,11 +25,14 @@ static int me, ranks;
 static char *out, *in;
 static double seconds;
 
-static void pin(void) {
+/* The cores of the machine, whatever a launcher has left of them to this rank. */
+static void pin(int all_on_one) {
     cpu_set_t allowed, one;
+    memset(&one, 0xff, sizeof one);
+    sched_setaffinity(0, sizeof one, &one);
     if (sched_getaffinity(0, sizeof allowed, &allowed))
         return;
-    int cores = CPU_COUNT(&allowed), wanted = me % cores;
+    int cores = CPU_COUNT(&allowed), wanted = all_on_one ? 0 : me % cores;
     for (int core = 0; core < CPU_SETSIZE; core++)
         if (CPU_ISSET(core, &allowed) && wanted-- == 0) {
             CPU_ZERO(&one);
@@ -107,6 +113,12 @@ static void pair(void) {
         tell("stream", sizes[i], WINDOW * sizes[i] / best(stream, sizes[i], 2, 10000));
 }
 
+static void shortly(void) {
+    static const long sizes[] = {8, 1024, 65536};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        tell("latency", sizes[i], best(pingpong, sizes[i], 10, 1000000) / 2 * 1e9);
+}
+
 enum { BARRIER, ALLREDUCE, BCAST, ALLTOALL };
 static int kind;
 
@@ -164,12 +176,16 @@ int main(int argc, char **argv) {
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (argc < 3) {
         if (me == 0)
-            fprintf(stderr, "usage: peers pair|many|blocked SECONDS [pin]\n");
+            fprintf(stderr, "usage: peers pair|short|many|blocked|start SECONDS [pin|one]\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     seconds = atof(argv[2]);
-    if (argc > 3 && strcmp(argv[3], "pin") == 0)
-        pin();
+    if (argc > 3)
+        pin(strcmp(argv[3], "one") == 0);
+    if (strcmp(argv[1], "start") == 0) {
+        MPI_Finalize();
+        return 0;
+    }
     size_t longest = LONGEST > ranks * 1024L ? LONGEST : ranks * 1024L;
     out = calloc(1, longest);
     in = malloc(longest);
@@ -178,6 +194,8 @@ int main(int argc, char **argv) {
     memset(in, 1, longest);
     if (strcmp(argv[1], "pair") == 0 && ranks == 2)
         pair();
+    else if (strcmp(argv[1], "short") == 0 && ranks == 2)
+        shortly();
     else if (strcmp(argv[1], "many") == 0)
         many();
     else if (strcmp(argv[1], "blocked") == 0 && ranks == 2)

@@ -2,18 +2,22 @@
 //! C program, compiled by each one's compiler and started by its launcher; rounds are interleaved, what is shown are medians and ratios of
 //! medians of the same rounds.
 
+mod between;
 mod find;
 mod shown;
+mod tasks;
 
 use crate::Error;
 use crate::job::output;
 use crate::rounds::{BUDGET_QUICK, Wanted, measure};
 use crate::row::{Layer, Place};
+use between::Between;
 use find::{Kind, Mpi};
-use pulc_base::clock::Nanos;
+use pulc_base::clock::{Nanos, now};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use tasks::Task;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -29,6 +33,12 @@ pub struct Args {
     /// Processes of the collectives
     #[arg(short = 'n', long, value_delimiter = ',', default_value = "2,4,8,16,32")]
     ranks: Vec<u32>,
+    /// Places of messages between two processes
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "node,core")]
+    places: Vec<Place>,
+    /// Processes of the job whose start and end is timed; 0: none
+    #[arg(long, default_value_t = 128)]
+    start: u32,
     /// Interleaved rounds
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
@@ -41,7 +51,7 @@ pub struct Args {
     /// Leave collectives out
     #[arg(long)]
     no_collectives: bool,
-    /// Leave messages between two processes out
+    /// Leave messages between two processes, at whatever place, out
     #[arg(long)]
     no_messages: bool,
     /// One JSON object per line instead of a table
@@ -60,33 +70,8 @@ const LIMIT_QUICK: Nanos = Nanos::from_ms(20_000);
 /// Sizes of the hardware's own row beside the messages.
 const COPIES: [usize; 4] = [8, 64 << 10, 1 << 20, 16 << 20];
 
-/// One program that is run: what, with how many processes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Task {
-    Pair,
-    Blocked,
-    Many(u32),
-}
-
-impl Task {
-    fn word(self) -> &'static str {
-        match self {
-            Task::Pair => "pair",
-            Task::Blocked => "blocked",
-            Task::Many(_) => "many",
-        }
-    }
-
-    fn ranks(self) -> u32 {
-        match self {
-            Task::Pair | Task::Blocked => 2,
-            Task::Many(ranks) => ranks,
-        }
-    }
-}
-
-/// What a value belongs to: processes, figure, bytes.
-type Key = (u32, String, usize);
+/// What a value belongs to: the run, the figure, bytes.
+type Key = (Task, String, usize);
 
 /// What all rounds have found.
 #[derive(Default)]
@@ -114,7 +99,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
             Err(error) => eprintln!("pulc: {} is left out, it compiles nothing: {error}", mpi.name),
         }
     }
-    let found = measure_all(args, &ready);
+    let found = measure_all(args, &ready, &folder.0)?;
     let mpis: Vec<&Mpi> = ready.iter().map(|(mpi, _)| mpi).collect();
     if args.json {
         shown::json(&mpis, &found);
@@ -127,7 +112,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
         }
     }
     for ((index, task), why) in &found.given_up {
-        eprintln!("pulc: {} {} with {} processes was given up: {why}", mpis[*index].name, task.word(), task.ranks());
+        eprintln!("pulc: {} {} was given up: {why}", mpis[*index].name, task.text());
     }
     let ours_failed = found.given_up.keys().any(|(index, _)| *index == 0);
     Ok(if ours_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -163,17 +148,27 @@ fn all_mpis(args: &Args) -> Result<Vec<Mpi>, Error> {
     Ok(all)
 }
 
-fn measure_all(args: &Args, ready: &[(Mpi, PathBuf)]) -> Found {
-    let (rounds, budget_ms, limit) =
-        if args.quick { (1, 5, LIMIT_QUICK) } else { (args.rounds, args.budget_ms, LIMIT) };
+/// What is run, by what the user wants.
+fn all_tasks(args: &Args) -> Vec<Task> {
+    let most = if args.quick { 4 } else { u32::MAX };
     let mut tasks = Vec::new();
     if !args.no_messages {
-        tasks.extend([Task::Pair, Task::Blocked]);
+        tasks.extend(args.places.iter().map(|place| Task::Pair(*place)));
+        tasks.push(Task::Blocked);
     }
     if !args.no_collectives {
-        let most = if args.quick { 4 } else { u32::MAX };
         tasks.extend(args.ranks.iter().filter(|ranks| **ranks <= most).map(|ranks| Task::Many(*ranks)));
     }
+    tasks.extend(Some(args.start.min(most)).filter(|start| *start > 0).map(Task::Start));
+    tasks
+}
+
+fn measure_all(args: &Args, ready: &[(Mpi, PathBuf)], folder: &Path) -> Result<Found, Error> {
+    let (rounds, budget_ms, limit) =
+        if args.quick { (1, 5, LIMIT_QUICK) } else { (args.rounds, args.budget_ms, LIMIT) };
+    let tasks = all_tasks(args);
+    let needs_wire = tasks.iter().any(|task| task.place() == Place::Net);
+    let between = if needs_wire { Some(Between::new(folder)?) } else { None };
     let seconds = format!("{}", f64::from(budget_ms) / 1000.0);
     let mut found = Found::default();
     for round in 0..rounds as usize {
@@ -187,14 +182,25 @@ fn measure_all(args: &Args, ready: &[(Mpi, PathBuf)]) -> Found {
                 }
                 let (mpi, program) = &ready[index];
                 let seconds = if *task == Task::Blocked && !args.quick { "1" } else { &seconds };
-                match output(&mpi.launch(task.ranks(), program, &[task.word(), seconds]), limit) {
-                    Ok(text) => found.take(&text, task.ranks(), index, ready.len(), round),
+                let mut words = vec![task.word(), seconds];
+                words.extend(task.pinning(mpi.kind == Kind::Pulc));
+                let launch = match &between {
+                    Some(between) if task.place() == Place::Net => between.launch(mpi, program, &words),
+                    _ => mpi.launch(task.ranks(), program, &words),
+                };
+                let began = now();
+                match output(&launch, limit) {
+                    Ok(_) if matches!(task, Task::Start(_)) => {
+                        let line = format!("start 0 {}", now().since(began).0);
+                        found.take(&line, *task, index, ready.len(), round);
+                    }
+                    Ok(text) => found.take(&text, *task, index, ready.len(), round),
                     Err(error) => drop(found.given_up.insert((index, *task), error.to_string())),
                 }
             }
         }
     }
-    found
+    Ok(found)
 }
 
 /// The yardsticks of a round.
@@ -218,7 +224,7 @@ fn look_at_hardware(found: &mut Found) {
 
 impl Found {
     /// Takes what a program has written: a name, bytes and a value a line.
-    fn take(&mut self, text: &str, ranks: u32, index: usize, mpis: usize, round: usize) {
+    fn take(&mut self, text: &str, task: Task, index: usize, mpis: usize, round: usize) {
         for line in text.lines() {
             let mut words = line.split_whitespace();
             let (Some(name), Some(bytes), Some(value), None) = (words.next(), words.next(), words.next(), words.next())
@@ -226,7 +232,7 @@ impl Found {
                 continue;
             };
             let (Ok(bytes), Ok(value)) = (bytes.parse(), value.parse()) else { continue };
-            let rounds = self.values.entry((ranks, name.to_owned(), bytes)).or_insert_with(|| vec![Vec::new(); mpis]);
+            let rounds = self.values.entry((task, name.to_owned(), bytes)).or_insert_with(|| vec![Vec::new(); mpis]);
             rounds[index].resize(round, None);
             rounds[index].push(Some(value));
         }

@@ -101,30 +101,34 @@ impl Mpi {
         output(&words, LIMIT).map(drop)
     }
 
+    pub fn launcher(&self) -> &Path {
+        &self.launcher
+    }
+
     /// The words that start `ranks` processes of a program here.
     pub fn launch(&self, ranks: u32, program: &Path, words: &[&str]) -> Vec<OsString> {
         let mut all: Vec<OsString> = vec!["env".into()];
         all.extend(self.environment());
         all.push((&self.launcher).into());
-        let root = rustix::process::geteuid().is_root();
         match self.kind {
             Kind::OpenMpi4 => all.extend(["--oversubscribe", "--bind-to", "none"].map(OsString::from)),
             Kind::OpenMpi5 => all.extend(["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"].map(OsString::from)),
             Kind::Pulc | Kind::Mpich | Kind::Intel => {}
         }
-        if root && matches!(self.kind, Kind::OpenMpi4 | Kind::OpenMpi5) {
-            all.push("--allow-run-as-root".into());
-        }
+        all.extend(self.permission());
         all.extend([OsString::from("-n"), ranks.to_string().into(), program.into()]);
         all.extend(words.iter().map(OsString::from));
-        // Launchers differ in where they put processes; PULC's place is part of what is measured.
-        if self.kind != Kind::Pulc {
-            all.push("pin".into());
-        }
         all
     }
 
-    fn environment(&self) -> Vec<OsString> {
+    /// What Open MPI has to be told before it starts anything for root.
+    pub fn permission(&self) -> Option<OsString> {
+        let asks = matches!(self.kind, Kind::OpenMpi4 | Kind::OpenMpi5);
+        (asks && rustix::process::geteuid().is_root()).then(|| "--allow-run-as-root".into())
+    }
+
+    /// Variables that it needs, as words for `env`.
+    pub fn environment(&self) -> Vec<OsString> {
         let (Kind::Intel, Some(folder)) = (self.kind, &self.folder) else { return Vec::new() };
         let set = |name: &str, value: &OsStr| {
             let mut word = OsString::from(name);

@@ -2,9 +2,10 @@
 
 use super::Found;
 use super::find::Mpi;
+use super::tasks::Task;
 use crate::Error;
 use crate::plot::{Corner, Line, draw_lines};
-use crate::row;
+use crate::row::{self, Place};
 use std::path::{Path, PathBuf};
 
 /// Whether less is better, and how values are written.
@@ -15,7 +16,15 @@ struct Figure {
     shown: fn(f64) -> String,
 }
 
-const FIGURES: [Figure; 8] = [
+/// The run whose messages are compared with the hardware.
+const NEAR: Task = Task::Pair(Place::Node);
+/// Latencies are judged in rounds whose raw hand-over, in nanoseconds, is at most this: in others the cores lie far from each other.
+const NEAR_HOP: f64 = 70.0;
+/// Places that are drawn, and how their files end.
+const PLOTTED: [(Place, &str, &str); 2] =
+    [(Place::Node, "two cores of one node", ""), (Place::Net, "two nodes", "-net")];
+
+const FIGURES: [Figure; 9] = [
     Figure { name: "latency", text: "one way", less_is_better: true, shown: row::time },
     Figure { name: "rate", text: "messages/s", less_is_better: false, shown: millions },
     Figure { name: "stream", text: "stream", less_is_better: false, shown: row::rate },
@@ -23,6 +32,7 @@ const FIGURES: [Figure; 8] = [
     Figure { name: "barrier", text: "barrier", less_is_better: true, shown: row::time },
     Figure { name: "allreduce", text: "allreduce", less_is_better: true, shown: row::time },
     Figure { name: "bcast", text: "bcast", less_is_better: true, shown: row::time },
+    Figure { name: "start", text: "start and end", less_is_better: true, shown: row::time },
     Figure { name: "alltoall", text: "alltoall", less_is_better: true, shown: row::time },
 ];
 
@@ -36,7 +46,7 @@ fn share(share: f64) -> String {
 
 /// One line of the result: the medians of all MPIs, PULC's first.
 struct Compared<'a> {
-    ranks: u32,
+    task: Task,
     figure: &'a Figure,
     bytes: usize,
     medians: Vec<Option<f64>>,
@@ -47,15 +57,15 @@ struct Compared<'a> {
 fn compared(found: &Found) -> Vec<Compared<'_>> {
     let mut all = Vec::new();
     for figure in &FIGURES {
-        for ((ranks, _, bytes), rounds) in found.values.iter().filter(|((_, name, _), _)| name == figure.name) {
+        for ((task, _, bytes), rounds) in found.values.iter().filter(|((_, name, _), _)| name == figure.name) {
             let medians: Vec<Option<f64>> = rounds.iter().map(|values| median(values.iter().flatten())).collect();
             let others = medians[1..].iter().flatten().copied();
             let best = if figure.less_is_better { others.reduce(f64::min) } else { others.reduce(f64::max) };
             let ratio = medians[0].zip(best).map(|(ours, best)| ours / best).filter(|ratio| ratio.is_finite());
-            all.push(Compared { ranks: *ranks, figure, bytes: *bytes, medians, ratio });
+            all.push(Compared { task: *task, figure, bytes: *bytes, medians, ratio });
         }
     }
-    all.sort_by_key(|line| line.ranks > 2 || !matches!(line.figure.name, "latency" | "rate" | "stream" | "blocked"));
+    all.sort_by_key(|line| line.task);
     all
 }
 
@@ -76,11 +86,12 @@ pub fn table(mpis: &[&Mpi], found: &Found) {
     }
     let rounds = found.hops.len();
     println!("\nmedians of {rounds} interleaved rounds; x: PULC's divided by the best other's");
-    print!("\n{:>3} {:>18} {:>9}", "n", "", "bytes");
+    print!("\n{:>3} {:<4} {:>18} {:>9}", "n", "", "", "bytes");
     mpis.iter().for_each(|mpi| print!(" {:>11}", mpi.name));
     println!(" {:>7}", "x");
     for line in compared(found) {
-        print!("{:>3} {:>18} {:>9}", line.ranks, line.figure.text, row::size(line.bytes));
+        let (ranks, place) = (line.task.ranks(), line.task.place().name());
+        print!("{ranks:>3} {place:<4} {:>18} {:>9}", line.figure.text, row::size(line.bytes));
         for median in &line.medians {
             print!(" {:>11}", median.map_or_else(|| "-".to_owned(), line.figure.shown));
         }
@@ -91,7 +102,7 @@ pub fn table(mpis: &[&Mpi], found: &Found) {
 
 /// Latency less the raw hand-over, and bandwidth as a share of memcpy's.
 fn above_hardware(mpis: &[&Mpi], found: &Found) {
-    if let (Some(hop), Some(rounds)) = (hop(found), found.values.get(&(2, "latency".to_owned(), 8))) {
+    if let (Some(hop), Some(rounds)) = (hop(found), found.values.get(&(NEAR, "latency".to_owned(), 8))) {
         println!(
             "\nraw hand-over of a cache line: {}; 8 bytes one way less that, and as a multiple of it:",
             row::time(hop)
@@ -103,8 +114,10 @@ fn above_hardware(mpis: &[&Mpi], found: &Found) {
             println!("{:<10} {:>9} {:>6.2} x", mpi.name, row::time(above), value / hop);
         }
     }
+    judged(found);
     for (bytes, copies) in &found.copies {
-        let (Some(copy), Some(rounds)) = (median(copies.iter()), found.values.get(&(2, "latency".to_owned(), *bytes)))
+        let (Some(copy), Some(rounds)) =
+            (median(copies.iter()), found.values.get(&(NEAR, "latency".to_owned(), *bytes)))
         else {
             continue;
         };
@@ -118,15 +131,37 @@ fn above_hardware(mpis: &[&Mpi], found: &Found) {
     }
 }
 
+/// What is added to the hand-over of a cache line, ours as a part of the best other's, in the rounds in which the two cores were near.
+fn judged(found: &Found) {
+    let Some(rounds) = found.values.get(&(NEAR, "latency".to_owned(), 8)) else { return };
+    let ratios: Vec<f64> = found.hops.iter().enumerate().filter_map(|(at, hop)| added(rounds, at, (*hop)?)).collect();
+    match median(ratios.iter()) {
+        Some(ratio) => println!(
+            "8 bytes less the hand-over, PULC's divided by the best other's, median of {} rounds with a hand-over of at most {}: {ratio:.2}",
+            ratios.len(),
+            row::time(NEAR_HOP)
+        ),
+        None => println!("no round had a hand-over of at most {}: latencies are not judged", row::time(NEAR_HOP)),
+    }
+}
+
+/// Ours as a part of the best other's in one round, if that is one to judge by.
+fn added(rounds: &[Vec<Option<f64>>], at: usize, hop: f64) -> Option<f64> {
+    let of = |values: &Vec<Option<f64>>| values.get(at).copied().flatten();
+    let ours = of(&rounds[0])?;
+    let best = rounds[1..].iter().filter_map(of).reduce(f64::min)?;
+    (hop <= NEAR_HOP && best > hop).then(|| (ours - hop) / (best - hop))
+}
+
 pub fn json(mpis: &[&Mpi], found: &Found) {
     let hardware = serde_json::json!({ "hop_ns": found.hops, "memcpy_bytes_per_s": found.copies });
     let versions: Vec<_> =
         mpis.iter().map(|mpi| serde_json::json!({ "name": mpi.name, "version": mpi.version })).collect();
     println!("{}", serde_json::json!({ "mpis": versions, "hardware": hardware }));
-    for ((ranks, name, bytes), rounds) in &found.values {
+    for ((task, name, bytes), rounds) in &found.values {
         for (mpi, values) in mpis.iter().zip(rounds) {
             let line = serde_json::json!({
-                "ranks": ranks, "figure": name, "bytes": bytes, "mpi": mpi.name,
+                "ranks": task.ranks(), "place": task.place(), "figure": name, "bytes": bytes, "mpi": mpi.name,
                 "median": median(values.iter().flatten()), "rounds": values,
             });
             println!("{line}");
@@ -136,10 +171,10 @@ pub fn json(mpis: &[&Mpi], found: &Found) {
 
 /// Latency and bandwidth against message size, one line an MPI.
 pub fn plots(mpis: &[&Mpi], found: &Found, directory: &Path) -> Result<Vec<PathBuf>, Error> {
-    let lines = |of: fn(usize, f64) -> f64| -> Vec<Line> {
+    let lines = |place: Place, of: fn(usize, f64) -> f64| -> Vec<Line> {
         let mut lines: Vec<Line> = mpis.iter().enumerate().map(|(at, mpi)| Line::numbered(at, &mpi.name)).collect();
-        for ((ranks, name, bytes), rounds) in &found.values {
-            if (*ranks, name.as_str()) != (2, "latency") || *bytes == 0 {
+        for ((task, name, bytes), rounds) in &found.values {
+            if (*task, name.as_str()) != (Task::Pair(place), "latency") || *bytes == 0 {
                 continue;
             }
             for (line, values) in lines.iter_mut().zip(rounds) {
@@ -149,22 +184,18 @@ pub fn plots(mpis: &[&Mpi], found: &Found, directory: &Path) -> Result<Vec<PathB
         lines.retain(|line| !line.points.is_empty());
         lines
     };
-    let name = |name: &str| directory.join(format!("peers-{name}"));
-    let mut files = draw_lines(
-        "MPI, one way, two cores of one node",
-        lines(|_, time| time),
-        row::time,
-        Corner::LowerRight,
-        &name("latency"),
-    )?;
-    let rate = lines(|bytes, time| bytes as f64 / time * 1e9);
-    files.extend(draw_lines(
-        "MPI, bandwidth, two cores of one node",
-        rate,
-        row::rate,
-        Corner::UpperLeft,
-        &name("bandwidth"),
-    )?);
+    let mut files = Vec::new();
+    for (place, place_text, suffix) in PLOTTED {
+        let times = lines(place, |_, time| time);
+        if times.is_empty() {
+            continue;
+        }
+        let rates = lines(place, |bytes, time| bytes as f64 / time * 1e9);
+        let name = |name: &str| directory.join(format!("peers-{name}{suffix}"));
+        let (one_way, bandwidth) = (format!("MPI, one way, {place_text}"), format!("MPI, bandwidth, {place_text}"));
+        files.extend(draw_lines(&one_way, times, row::time, Corner::LowerRight, &name("latency"))?);
+        files.extend(draw_lines(&bandwidth, rates, row::rate, Corner::UpperLeft, &name("bandwidth"))?);
+    }
     Ok(files)
 }
 
@@ -180,7 +211,7 @@ mod tests {
                 .into_iter()
                 .enumerate()
         {
-            found.take(text, 2, index, 3, 0);
+            found.take(text, NEAR, index, 3, 0);
         }
         let lines = compared(&found);
         assert_eq!(lines[0].ratio.map(|ratio| (ratio * 300.0).round()), Some(200.0));
@@ -190,8 +221,17 @@ mod tests {
     #[test]
     fn a_round_without_a_value_is_no_value() {
         let mut found = Found::default();
-        found.take("barrier 0 5\nnot a figure\nbarrier 0 x\n", 4, 1, 2, 2);
-        assert_eq!(found.values[&(4, "barrier".to_owned(), 0)], [vec![], vec![None, None, Some(5.0)]]);
+        found.take("barrier 0 5\nnot a figure\nbarrier 0 x\n", Task::Many(4), 1, 2, 2);
+        assert_eq!(found.values[&(Task::Many(4), "barrier".to_owned(), 0)], [vec![], vec![None, None, Some(5.0)]]);
         assert_eq!(compared(&found)[0].ratio, None);
+    }
+
+    #[test]
+    fn latencies_are_judged_in_rounds_whose_cores_were_near_and_against_the_best_of_that_round() {
+        let rounds = [vec![Some(100.0), Some(300.0)], vec![Some(150.0), Some(200.0)], vec![Some(250.0), None]];
+        assert_eq!(added(&rounds, 0, 50.0), Some(0.5));
+        assert_eq!(added(&rounds, 0, 71.0), None);
+        assert_eq!(added(&rounds, 1, 50.0).map(|ratio| (ratio * 3.0).round()), Some(5.0));
+        assert_eq!(added(&rounds, 2, 50.0), None);
     }
 }
