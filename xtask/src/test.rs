@@ -107,8 +107,9 @@ fn steps_of_test(root: &Path, full: bool, report: &mut Report, counts: &mut Stri
 
 /// loom replaces atomics and threads, so it has a build tree of its own.
 pub fn loom(root: &Path) -> Outcome {
-    let arguments = ["test", "-q", "--release", "-p", "pulc-hal", "--lib", "--target-dir", "target/loom", "models"];
-    let mut models = cargo(root, &arguments);
+    let crates = ["-p", "pulc-hal", "-p", "pulc-sockets"];
+    let mut models = cargo(root, &["test", "-q", "--release", "--lib", "--target-dir", "target/loom"]);
+    models.args(crates).arg("models");
     models.env("RUSTFLAGS", "--cfg loom");
     steps::run(&mut models, 10 * MINUTE)
 }

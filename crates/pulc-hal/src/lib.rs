@@ -15,6 +15,9 @@ mod models;
 pub mod os;
 pub mod segment;
 mod sync;
+pub mod tally;
+#[cfg(loom)]
+pub mod tried;
 pub mod turns;
 
 pub use error::HalError;

@@ -1,4 +1,4 @@
-//! The lock-free parts under loom, which tries every order the memory model allows. Run with
+//! The lock-free parts under loom, which tries every order the memory model allows. Run with `cargo xtask loom`, or
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p pulc-hal --lib --target-dir target/loom models`. Small on purpose: a
 //! ring of four cells, two threads.
 
@@ -6,6 +6,7 @@ mod turns;
 mod words;
 
 use crate::device::shm::model::{CellsIn, CellsOut, Consumer, Credit, Kind, Producer, header};
+use crate::tried::Place;
 use crate::{bias, doorbell};
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
@@ -137,7 +138,7 @@ fn the_owner_of_a_biased_lock_and_the_thread_that_revokes_it_are_never_inside_to
         let inside = Arc::new(AtomicU32::new(0));
         let revoked = Arc::new(AtomicU32::new(0));
         // Loom complains if the two touch it without order.
-        let value = Arc::new(loom::cell::UnsafeCell::new(0));
+        let value = Arc::new(Place::new(0));
         let (inside_owner, revoked_owner, value_owner) = (inside.clone(), revoked.clone(), value.clone());
         let owner = thread::spawn(move || {
             let mut times = 0;
@@ -145,8 +146,7 @@ fn the_owner_of_a_biased_lock_and_the_thread_that_revokes_it_are_never_inside_to
                 if !bias::enter(&*inside_owner, &*revoked_owner) {
                     break;
                 }
-                // SAFETY: a model's cell; loom itself checks that nobody else is there.
-                value_owner.with_mut(|value| unsafe { *value += 1 });
+                value_owner.set(value_owner.get() + 1);
                 bias::leave(&*inside_owner);
                 times += 1;
             }
@@ -156,8 +156,7 @@ fn the_owner_of_a_biased_lock_and_the_thread_that_revokes_it_are_never_inside_to
         while bias::is_inside(&*inside) {
             thread::yield_now();
         }
-        // SAFETY: as above.
-        let seen = value.with_mut(|value| unsafe { *value });
+        let seen = value.get();
         let times = owner.join().expect("the owner ends");
         assert_eq!(seen, times, "the owner was inside after its right was revoked");
     });
@@ -278,18 +277,10 @@ fn no_message_of_the_keeper_is_taken_for_read_before_it_is() {
     });
 }
 
-/// A slot of the pool, or memory of an arena: loom complains if its owner writes there while its reader reads.
-struct Slot(loom::cell::UnsafeCell<u64>);
-
-// SAFETY: what the model is about: loom checks that every access is ordered after the one before.
-unsafe impl Sync for Slot {}
-// SAFETY: as above.
-unsafe impl Send for Slot {}
-
 #[test]
 fn a_slot_is_written_again_only_after_its_reader_has_given_it_back() {
     loom::model(|| {
-        let (cells, slot) = (Arc::new(Cells::new()), Arc::new(Slot(loom::cell::UnsafeCell::new(0))));
+        let (cells, slot) = (Arc::new(Cells::new()), Arc::new(Place::new(0)));
         let credit = Arc::new(AtomicU64::new(0));
         let (out, out_slot, out_credit) = (cells.clone(), slot.clone(), credit.clone());
         let producer = thread::spawn(move || {
@@ -302,8 +293,8 @@ fn a_slot_is_written_again_only_after_its_reader_has_given_it_back() {
                     credited = back.references;
                     thread::yield_now();
                 }
-                // SAFETY: loom itself checks that nobody else is there.
-                out_slot.0.with_mut(|slot| unsafe { *slot = turn.into() });
+                // A slot of the pool, or memory of an arena: loom complains if its reader reads there meanwhile.
+                out_slot.set(turn.into());
                 producer.push(&*out, header(Kind::Pool, 16), [&[turn as u8; 16][..]]);
             }
         });
@@ -314,9 +305,7 @@ fn a_slot_is_written_again_only_after_its_reader_has_given_it_back() {
                 None => thread::yield_now(),
                 Some(_) => {
                     taken += 1;
-                    // SAFETY: as above.
-                    let seen = slot.0.with(|slot| unsafe { *slot });
-                    assert_eq!((seen, u32::from(buffer[0])), (u64::from(taken), taken));
+                    assert_eq!((slot.get(), u32::from(buffer[0])), (u64::from(taken), taken));
                     let back = Credit { cells: consumer.consumed(), references: taken };
                     credit.store(back.word(), Ordering::Release);
                 }

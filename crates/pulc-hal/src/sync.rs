@@ -74,6 +74,13 @@ pub trait Word {
     fn store(&self, value: u32, order: Ordering);
     fn swap(&self, value: u32, order: Ordering) -> u32;
     fn fetch_add(&self, value: u32, order: Ordering) -> u32;
+    fn compare_exchange(&self, from: u32, to: u32, order: Ordering, failed: Ordering) -> Result<u32, u32>;
+}
+
+/// Words of 64 bits that threads or processes share, by number.
+pub trait Words {
+    fn load(&self, at: usize, order: Ordering) -> u64;
+    fn store(&self, at: usize, word: u64, order: Ordering);
 }
 
 impl Word for std::sync::atomic::AtomicU32 {
@@ -94,6 +101,10 @@ impl Word for std::sync::atomic::AtomicU32 {
     fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
         self.fetch_add(value, order)
     }
+
+    fn compare_exchange(&self, from: u32, to: u32, order: Ordering, failed: Ordering) -> Result<u32, u32> {
+        self.compare_exchange(from, to, order, failed)
+    }
 }
 
 #[cfg(loom)]
@@ -112,5 +123,9 @@ impl Word for loom::sync::atomic::AtomicU32 {
 
     fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
         self.fetch_add(value, order)
+    }
+
+    fn compare_exchange(&self, from: u32, to: u32, order: Ordering, failed: Ordering) -> Result<u32, u32> {
+        self.compare_exchange(from, to, order, failed)
     }
 }

@@ -5,10 +5,14 @@
 //! Everyone may write everywhere here, so a wrong count is possible: one too high costs bells. Counts only go up before a sleep and
 //! down after it, also in a slot that an earlier process has left.
 
-use crate::error::Error;
-use pulc_hal::os::memfd::{self, WriteMap};
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use crate::memory::{AtomicU32, Memory};
+use std::sync::atomic::Ordering;
+#[cfg(not(loom))]
+use {
+    crate::error::Error,
+    pulc_hal::os::memfd,
+    std::os::fd::{BorrowedFd, OwnedFd},
+};
 
 pub const SLOTS: u32 = 4096;
 /// Words of a slot.
@@ -16,20 +20,23 @@ pub const WORDS: u32 = 16;
 const SLOT_BYTES: usize = 64;
 /// In the word of a set: its sleeper has been rung for already.
 const RUNG: u32 = 1 << 31;
+#[cfg(not(loom))]
 const BYTES: usize = SLOTS as usize * SLOT_BYTES;
 
 pub struct Board {
-    map: WriteMap,
+    pub(crate) map: Memory,
 }
 
 impl Board {
     /// Made by the broker.
+    #[cfg(not(loom))]
     pub fn create() -> Result<(Board, OwnedFd), Error> {
         let (map, fd) = memfd::create_common("pulc-sockets-board", BYTES)?;
         Ok((Board { map }, fd))
     }
 
     /// Mapped by everybody else.
+    #[cfg(not(loom))]
     pub fn map(fd: BorrowedFd<'_>) -> Result<Board, Error> {
         Ok(Board { map: memfd::map_common(fd, BYTES)? })
     }

@@ -1,17 +1,22 @@
 //! One end of a channel: the memory, which side this is, and the words by which the ends tell each other what they are ready for.
 //! Sending is in `outgoing.rs`, receiving in `incoming.rs`, handing the connection to somebody else in `parting.rs`.
 
-use crate::error::Error;
 use crate::kernel::Kernel;
-use crate::layout::{AT_MAGIC, CHANNEL_BYTES, MAGIC, RING_BYTES, Side, at_end, at_rx, at_tx, end, is_ring, rx, tx};
-use pulc_hal::HalError;
-use pulc_hal::os::memfd::{self, WriteMap};
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::layout::{RING_BYTES, Side, at_end, at_rx, at_tx, end, is_ring, rx, tx};
+use crate::memory::{AtomicU32, AtomicU64, Memory};
+use std::sync::atomic::Ordering;
+#[cfg(not(loom))]
+use {
+    crate::error::Error,
+    crate::layout::{AT_MAGIC, CHANNEL_BYTES, MAGIC},
+    pulc_hal::HalError,
+    pulc_hal::os::memfd,
+    std::os::fd::{BorrowedFd, OwnedFd},
+};
 
 /// One process's (or family of forks') end.
 pub struct End {
-    pub(crate) map: WriteMap,
+    pub(crate) map: Memory,
     pub(crate) me: Side,
 }
 
@@ -52,7 +57,8 @@ impl Flag {
 }
 
 /// Memory for a connection whose ends are not there yet. Made by the broker.
-pub fn create() -> Result<(WriteMap, OwnedFd), Error> {
+#[cfg(not(loom))]
+pub fn create() -> Result<(Memory, OwnedFd), Error> {
     let (map, fd) = memfd::create_common("pulc-sockets-channel", CHANNEL_BYTES)?;
     map.u64_at(AT_MAGIC).store(MAGIC, Ordering::Release);
     Ok((map, fd))
@@ -72,7 +78,7 @@ pub struct Summary {
 }
 
 /// Reads what can be read beside the ends.
-pub fn summary(map: &WriteMap) -> Summary {
+pub fn summary(map: &Memory) -> Summary {
     let word = |at: usize| map.u32_at(at).load(Ordering::Relaxed);
     let both = [Side::Active, Side::Passive];
     Summary {
@@ -86,7 +92,7 @@ pub fn summary(map: &WriteMap) -> Summary {
 }
 
 /// Sends both ends of a connection back to the kernel, at their next call.
-pub fn bar(map: &WriteMap) {
+pub fn bar(map: &Memory) {
     for side in [Side::Active, Side::Passive] {
         map.u32_at(at_end(side) + end::BARRED).store(1, Ordering::SeqCst);
     }
@@ -97,6 +103,7 @@ impl End {
     ///
     /// # Errors
     /// When the memory is not a channel.
+    #[cfg(not(loom))]
     pub fn join(fd: BorrowedFd<'_>, me: Side, slot: u32, pid: u32) -> Result<End, Error> {
         let map = memfd::map_common(fd, CHANNEL_BYTES)?;
         if map.u64_at(AT_MAGIC).load(Ordering::Acquire) != MAGIC {

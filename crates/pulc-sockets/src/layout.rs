@@ -16,13 +16,15 @@
 //! kernel segment after it begins at kernel byte `KERNEL_FROM`: what the kernel carries between the two are bells and nothing else.
 
 /// Of one direction. A power of two.
-pub const RING_BYTES: usize = 64 << 10;
+pub const RING_BYTES: usize = if cfg!(loom) { 2 } else { 64 << 10 };
 const HEAD_BYTES: usize = 4096;
 /// Of the memory that the two ends of a connection share.
 pub const CHANNEL_BYTES: usize = HEAD_BYTES + 2 * RING_BYTES;
 const _: () = assert!(RING_BYTES.is_power_of_two());
 
+#[cfg(not(loom))]
 pub const MAGIC: u64 = u64::from_le_bytes(*b"PULCsok1");
+#[cfg(not(loom))]
 pub const AT_MAGIC: usize = 0;
 
 const LINE: usize = 64;

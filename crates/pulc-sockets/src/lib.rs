@@ -4,20 +4,26 @@
 pub mod board;
 mod channel;
 pub mod error;
+#[cfg(not(loom))]
 #[doc(hidden)]
 pub mod fuzz;
 mod incoming;
 mod kernel;
 mod layout;
 mod lock;
+mod memory;
 pub mod message;
+#[cfg(all(test, loom))]
+mod models;
 mod outgoing;
 mod parting;
 mod ring;
 mod spinning;
 
 pub use board::Board;
-pub use channel::{End, Flag, Summary, bar, create, summary};
+#[cfg(not(loom))]
+pub use channel::create;
+pub use channel::{End, Flag, Summary, bar, summary};
 pub use error::Error;
 pub use incoming::Incoming;
 pub use kernel::{Kernel, Wait};

@@ -2,10 +2,11 @@
 //! sleep. A holder that has died is succeeded: what it had not published does not count.
 
 use crate::kernel::Kernel;
-use std::sync::atomic::{AtomicU32, Ordering};
+use crate::memory::{AtomicU32, spin_loop, yield_now};
+use std::sync::atomic::Ordering;
 
 /// Looks between two checks whether the holder lives.
-const LOOKS: u32 = 1 << 10;
+const LOOKS: u32 = if cfg!(loom) { 1 } else { 1 << 10 };
 /// Looks without giving the core away.
 const SPINS: u32 = 64;
 
@@ -44,6 +45,6 @@ fn wait<'a>(word: &'a AtomicU32, me: u32, mut holder: u32, kernel: &impl Kernel)
             Ok(_) => return Some(Held(word)),
             Err(found) => holder = found,
         }
-        if looks < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+        if looks < SPINS { spin_loop() } else { yield_now() }
     }
 }

@@ -7,6 +7,7 @@ use crate::channel::{End, Flag};
 use crate::kernel::{Kernel, errno};
 use crate::layout::{RING_BYTES, at_bells, end, is_ring, rx, tx};
 use crate::lock::lock;
+use crate::memory::yield_now;
 use crate::ring;
 use std::io::IoSlice;
 use std::sync::atomic::Ordering;
@@ -22,7 +23,7 @@ pub enum Outgoing {
 }
 
 /// Looks for room in a full ring before the kernel takes over.
-const PATIENCE: u32 = 20;
+const PATIENCE: u32 = if cfg!(loom) { 1 } else { 20 };
 
 impl End {
     /// Sends what `parts` hold. Never sleeps; may give the core away a few times when the ring is full.
@@ -150,7 +151,7 @@ impl End {
                 return Ok(false);
             }
             patience -= 1;
-            std::thread::yield_now();
+            yield_now();
         }
     }
 

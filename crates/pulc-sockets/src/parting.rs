@@ -7,6 +7,7 @@ use crate::incoming::Incoming;
 use crate::kernel::{Kernel, errno};
 use crate::layout::{RING_BYTES, is_ring, rx, tx};
 use crate::lock::lock;
+use crate::memory::yield_now;
 use crate::ring;
 use std::io::IoSliceMut;
 use std::sync::atomic::Ordering;
@@ -83,7 +84,7 @@ impl End {
             if sent == 0 {
                 // The connection is broken, or the kernel has no memory: then it is broken soon.
                 patience -= 1;
-                std::thread::yield_now();
+                yield_now();
             }
         }
         self.out_tx64(tx::KERNEL_FROM).store(from, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! The bytes of one direction's ring. Whoever calls holds the direction's lock of its side and has checked the positions.
 
 use crate::layout::{RING_BYTES, Side, at_ring};
-use pulc_hal::os::memfd::WriteMap;
+use crate::memory::{Memory, copy_out};
 
 const MASK: u64 = RING_BYTES as u64 - 1;
 
@@ -13,7 +13,7 @@ fn place(position: u64, base: u64) -> (usize, usize) {
 
 /// Copies `from` to `position` and behind; at most a whole ring.
 #[inline]
-pub fn put(map: &WriteMap, sender: Side, position: u64, base: u64, from: &[u8]) {
+pub fn put(map: &Memory, sender: Side, position: u64, base: u64, from: &[u8]) {
     let (at, straight) = place(position, base);
     let (first, second) = from.split_at(straight.min(from.len()));
     map.copy_in(at_ring(sender) + at, first);
@@ -24,11 +24,11 @@ pub fn put(map: &WriteMap, sender: Side, position: u64, base: u64, from: &[u8]) 
 
 /// Copies from `position` and behind.
 #[inline]
-pub fn get(map: &WriteMap, sender: Side, position: u64, base: u64, to: &mut [u8]) {
+pub fn get(map: &Memory, sender: Side, position: u64, base: u64, to: &mut [u8]) {
     let (at, straight) = place(position, base);
     let (first, second) = to.split_at_mut(straight.min(to.len()));
-    map.shared(at_ring(sender) + at, first.len()).copy_to(0, first);
+    copy_out(map, at_ring(sender) + at, first);
     if !second.is_empty() {
-        map.shared(at_ring(sender), second.len()).copy_to(0, second);
+        copy_out(map, at_ring(sender), second);
     }
 }

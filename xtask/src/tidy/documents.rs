@@ -20,7 +20,7 @@ const BAD_INPUT: &str = "docs/bad-input.md";
 
 /// The table of what is shared without a lock.
 const LOCK_FREE: &str = "docs/lock-free.md";
-/// The crates whose rooms it lists, and what makes a room one of its.
+/// The crates whose rooms it lists by their place in the crate; those of others by their whole path. And what makes a room one of its.
 const LOCK_FREE_IN: &[&str] = &["crates/pulc-hal/src/", "crates/pulc-handler/src/", "crates/pulc/src/"];
 const ORDERING: &[&str] = &["Ordering::Acquire", "Ordering::Release", "Ordering::AcqRel", "Ordering::SeqCst"];
 
@@ -103,8 +103,9 @@ fn unlisted_atomics(files: &[File]) -> Vec<Finding> {
     };
     let rooms = files.iter().filter(|file| file.is("rs")).filter_map(|file| {
         let path = file.path.to_str()?;
-        let room = LOCK_FREE_IN.iter().find_map(|crate_| path.strip_prefix(crate_))?;
-        (!is_test(path)).then_some((file, room))
+        let is_room = path.starts_with("crates/") && path.contains("/src/") && !is_test(path);
+        let room = LOCK_FREE_IN.iter().find_map(|crate_| path.strip_prefix(crate_)).unwrap_or(path);
+        is_room.then_some((file, room))
     });
     let unlisted = rooms.filter(|(file, room)| orders(file) && !table.text.contains(room));
     let text =
@@ -214,14 +215,18 @@ mod tests {
     fn rooms_with_atomics_that_the_table_does_not_name_are_found() {
         let atomic = "//! Room.\nfn f() { A.load(Ordering::Acquire); }\n";
         let files = [
-            file(LOCK_FREE, "| bell | `os/bell.rs` | holds | why |\n"),
+            file(LOCK_FREE, "| bell | `os/bell.rs`, `crates/pulc-x/src/named.rs` | holds | why |\n"),
             file("crates/pulc-hal/src/os/bell.rs", atomic),
             file("crates/pulc-hal/src/os/new.rs", atomic),
             file("crates/pulc-hal/src/os/counter.rs", "//! Room.\nfn f() { A.load(Ordering::Relaxed); }\n"),
             file("crates/pulc-hal/src/os/tests.rs", atomic),
+            file("crates/pulc-x/src/named.rs", atomic),
+            file("crates/pulc-y/src/named.rs", atomic),
+            file("crates/pulc-y/tests/named.rs", atomic),
         ];
         let found = findings(&files);
-        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[1].starts_with("crates/pulc-y/src/named.rs: orders something"), "{found:?}");
         assert!(found[0].starts_with("crates/pulc-hal/src/os/new.rs: orders something"), "{found:?}");
     }
 

@@ -11,7 +11,7 @@
 //! Everyone may write there: a reader takes it for a claim, and looks at lengths and ranks before it uses them.
 
 use super::Slot;
-use crate::sync::fence;
+use crate::sync::{Words, fence};
 use pulc_base::clock::Nanos;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -97,13 +97,7 @@ impl Slot<'_> {
     }
 }
 
-/// Words that one process writes and others read; the first one is their version. On the board, or in a model.
-pub(crate) trait Versioned {
-    fn load(&self, at: usize, order: Ordering) -> u64;
-    fn store(&self, at: usize, word: u64, order: Ordering);
-}
-
-impl Versioned for Slot<'_> {
+impl Words for Slot<'_> {
     fn load(&self, at: usize, order: Ordering) -> u64 {
         self.notice_word(at).load(order)
     }
@@ -113,8 +107,8 @@ impl Versioned for Slot<'_> {
     }
 }
 
-/// Puts `words` in the place of those that are there. One writer at a time.
-pub(crate) fn replace<const N: usize>(place: &impl Versioned, words: &[u64; N]) {
+/// Puts `words` in the place of those that are there; the first of them is their version. One writer at a time.
+pub(crate) fn replace<const N: usize>(place: &impl Words, words: &[u64; N]) {
     let version = place.load(VERSION, Ordering::Relaxed) | 1;
     place.store(VERSION, version, Ordering::Relaxed);
     // Pairs with the fence of `read_whole`: who reads one of the words below sees the odd version before or after them.
@@ -127,7 +121,7 @@ pub(crate) fn replace<const N: usize>(place: &impl Versioned, words: &[u64; N]) 
 }
 
 /// All of one writing, or nothing when they were being replaced at each of so many looks.
-pub(crate) fn read_whole<const N: usize>(place: &impl Versioned, tries: u32) -> Option<[u64; N]> {
+pub(crate) fn read_whole<const N: usize>(place: &impl Words, tries: u32) -> Option<[u64; N]> {
     for _ in 0..tries {
         // Acquire: pairs with the release of `replace`.
         let version = place.load(VERSION, Ordering::Acquire);

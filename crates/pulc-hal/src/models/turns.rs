@@ -1,7 +1,7 @@
 //! Turns of a hall under loom: lines of two turns, two or three members.
 
-use super::Slot;
 use crate::doorbell;
+use crate::tried::Place;
 use crate::turns::{Marks, Turns};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ const DEPTH: u64 = 2;
 struct Lines {
     marks: Vec<AtomicU64>,
     /// Has one writer.
-    slots: Vec<Slot>,
+    slots: Vec<Place>,
     /// May be written by two, who write the same.
     words: Vec<AtomicU64>,
 }
@@ -22,7 +22,7 @@ impl Lines {
     fn new(members: usize) -> Arc<Lines> {
         let lines = Turns::lines(members, DEPTH);
         let words = || (0..lines).map(|_| AtomicU64::new(0)).collect();
-        let slots = (0..lines).map(|_| Slot(loom::cell::UnsafeCell::new(0))).collect();
+        let slots = (0..lines).map(|_| Place::new(0)).collect();
         Arc::new(Lines { marks: words(), slots, words: words() })
     }
 }
@@ -49,15 +49,14 @@ fn show_or_read(lines: &Lines, me: usize, last: u64) {
     for _ in 0..last {
         let (turn, needed) = turns.begin();
         wait_until(|| turns.all_in(lines, needed));
-        // SAFETY: what the model is about: loom checks that nobody reads it meanwhile.
-        lines.slots[turns.line(turn, me)].0.with_mut(|slot| unsafe { *slot = turn });
+        // Loom complains if somebody reads it meanwhile.
+        lines.slots[turns.line(turn, me)].set(turn);
         turns.enter(lines, turn, 1);
         if me == 0 {
             continue;
         }
         wait_until(|| turns.all_in(lines, turn));
-        // SAFETY: as above; loom checks that nobody writes it.
-        let seen = lines.slots[turns.line(turn, 1 - me)].0.with(|slot| unsafe { *slot });
+        let seen = lines.slots[turns.line(turn, 1 - me)].get();
         assert_eq!(seen, turn, "a line of another turn");
     }
 }

@@ -9,26 +9,28 @@
 //! ```text
 //!  0   u64 magic     8  u32 layout    12 u32 pid    16  32 entries: { u32 kind, u32 version, u64 address }
 //! ```
-//! An entry's address is written last. It is the address of a table that the caller knows how to read; this file only
-//! carries numbers.
+//! An entry's address is written last, and the page's magic after everything else of its head. An address is that of a table that the
+//! caller knows how to read; this file only carries numbers.
 
 use crate::error::HalError;
+use crate::sync::Words;
 use rustix::fs::MemfdFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ffi::c_void;
 use std::os::raw::c_int;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const NAME: &str = "pulc-registry";
 const MAGIC: u64 = u64::from_le_bytes(*b"PULCREG\x01");
 const LAYOUT: u32 = 1;
 const BYTES: usize = 4096;
 const ENTRIES: usize = 32;
-const ENTRIES_AT: usize = 16;
-const ENTRY_BYTES: usize = 16;
+/// In words of 64 bits: the head, then the entries.
+const HEAD_WORDS: usize = 2;
+const ENTRY_WORDS: usize = 2;
 
-const _: () = assert!(ENTRIES_AT + ENTRIES * ENTRY_BYTES <= BYTES);
+const _: () = assert!((HEAD_WORDS + ENTRIES * ENTRY_WORDS) * 8 <= BYTES);
 
 /// The registry of this process, held under the loader's lock.
 pub struct Registry {
@@ -86,27 +88,14 @@ pub fn with<R>(visit: impl FnOnce(&Registry) -> R) -> Result<R, HalError> {
 impl Registry {
     /// The first that was announced of this kind.
     pub fn first(&self, kind: u32) -> Option<Announced> {
-        (0..ENTRIES).filter_map(|entry| self.entry(entry)).find(|announced| announced.kind == kind)
+        (0..ENTRIES).filter_map(|at| entry(self, at)).find(|announced| announced.kind == kind)
     }
 
     /// Announces a table that stays where it is until the process ends. False when the page is full.
     pub fn announce(&self, announced: Announced) -> bool {
-        let Some(free) = (0..ENTRIES).find(|entry| self.entry(*entry).is_none()) else { return false };
-        let at = ENTRIES_AT + free * ENTRY_BYTES;
-        self.u32_at(at).store(announced.kind, Ordering::Relaxed);
-        self.u32_at(at + 4).store(announced.version, Ordering::Relaxed);
-        // Release: pairs with the acquire of `entry`.
-        self.u64_at(at + 8).store(announced.address as u64, Ordering::Release);
+        let Some(free) = (0..ENTRIES).find(|at| entry(self, *at).is_none()) else { return false };
+        fill(self, free, announced);
         true
-    }
-
-    fn entry(&self, entry: usize) -> Option<Announced> {
-        let at = ENTRIES_AT + entry * ENTRY_BYTES;
-        // Acquire: pairs with the release of `announce`.
-        let address = self.u64_at(at + 8).load(Ordering::Acquire) as usize;
-        let kind = self.u32_at(at).load(Ordering::Relaxed);
-        let version = self.u32_at(at + 4).load(Ordering::Relaxed);
-        (address != 0).then_some(Announced { kind, version, address })
     }
 
     fn find_or_make() -> Result<Registry, HalError> {
@@ -114,7 +103,7 @@ impl Registry {
         let named = maps.lines().filter(|line| line.contains(NAME)).filter_map(page_of_line);
         for page in named {
             let registry = Registry { page };
-            if registry.is_ours() {
+            if is_of(&registry, std::process::id()) {
                 return Ok(registry);
             }
         }
@@ -134,31 +123,59 @@ impl Registry {
         advised.map_err(HalError::system("keep the registry from forks"))?;
         let page = NonNull::new(page.cast()).expect("a successful mmap returns an address");
         let registry = Registry { page };
-        registry.u32_at(8).store(LAYOUT, Ordering::Relaxed);
-        registry.u32_at(12).store(std::process::id(), Ordering::Relaxed);
-        // Release: whoever sees the magic sees the rest.
-        registry.u64_at(0).store(MAGIC, Ordering::Release);
+        make_of(&registry, std::process::id());
         Ok(registry)
     }
 
-    fn is_ours(&self) -> bool {
-        self.u64_at(0).load(Ordering::Acquire) == MAGIC
-            && self.u32_at(8).load(Ordering::Relaxed) == LAYOUT
-            && self.u32_at(12).load(Ordering::Relaxed) == std::process::id()
-    }
-
-    fn u32_at(&self, offset: usize) -> &AtomicU32 {
-        assert!(offset + 4 <= BYTES && offset.is_multiple_of(4), "offset {offset} lies outside the registry");
+    fn word(&self, at: usize) -> &AtomicU64 {
+        assert!(at < BYTES / 8, "word {at} lies outside the registry");
         // SAFETY: inside the page (checked above), aligned, mapped read-write until the process ends, and only ever accessed
         // through atomics.
-        unsafe { &*self.page.as_ptr().add(offset).cast::<AtomicU32>() }
+        unsafe { &*self.page.as_ptr().cast::<AtomicU64>().add(at) }
+    }
+}
+
+impl Words for Registry {
+    fn load(&self, at: usize, order: Ordering) -> u64 {
+        self.word(at).load(order)
     }
 
-    fn u64_at(&self, offset: usize) -> &AtomicU64 {
-        assert!(offset + 8 <= BYTES && offset.is_multiple_of(8), "offset {offset} lies outside the registry");
-        // SAFETY: as in `u32_at`.
-        unsafe { &*self.page.as_ptr().add(offset).cast::<AtomicU64>() }
+    fn store(&self, at: usize, word: u64, order: Ordering) {
+        self.word(at).store(word, order);
     }
+}
+
+/// Two halves of a word, the one at the lower address first.
+const fn both(low: u32, high: u32) -> u64 {
+    low as u64 | (high as u64) << 32
+}
+
+/// Makes a fresh page the registry of a process.
+pub(crate) fn make_of(page: &impl Words, pid: u32) {
+    page.store(1, both(LAYOUT, pid), Ordering::Relaxed);
+    // Release: pairs with the acquire of `is_of`; whoever sees the magic sees the rest.
+    page.store(0, MAGIC, Ordering::Release);
+}
+
+pub(crate) fn is_of(page: &impl Words, pid: u32) -> bool {
+    page.load(0, Ordering::Acquire) == MAGIC && page.load(1, Ordering::Relaxed) == both(LAYOUT, pid)
+}
+
+/// Fills a free entry.
+pub(crate) fn fill(page: &impl Words, at: usize, announced: Announced) {
+    let at = HEAD_WORDS + at * ENTRY_WORDS;
+    page.store(at, both(announced.kind, announced.version), Ordering::Relaxed);
+    // Release: pairs with the acquire of `entry`.
+    page.store(at + 1, announced.address as u64, Ordering::Release);
+}
+
+/// What stands in an entry, if somebody has filled it.
+pub(crate) fn entry(page: &impl Words, at: usize) -> Option<Announced> {
+    let at = HEAD_WORDS + at * ENTRY_WORDS;
+    // Acquire: pairs with the release of `fill`.
+    let address = page.load(at + 1, Ordering::Acquire) as usize;
+    let which = page.load(at, Ordering::Relaxed);
+    (address != 0).then_some(Announced { kind: which as u32, version: (which >> 32) as u32, address })
 }
 
 /// The address in a line of /proc/self/maps, if it maps a whole readable and writable page of that memfd.

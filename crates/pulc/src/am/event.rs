@@ -1,13 +1,10 @@
 //! Completion: what a sender can wait for. An event belongs to one message, a group counts any number of them. Filled by the
 //! table of active messages (with the engine locked), waited for through a [`Bundle`](super::Bundle).
 
+use pulc_hal::tally;
 use pulc_handler::{SendFault, Sent};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-
-const PENDING: u8 = 0;
-const DONE: u8 = 1;
-const FAILED: u8 = 2;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Completion of one message, local or remote as it was asked for.
 #[derive(Clone, Debug)]
@@ -15,15 +12,15 @@ pub struct Event(Arc<EventState>);
 
 #[derive(Debug, Default)]
 pub(crate) struct EventState {
-    state: AtomicU8,
+    state: AtomicU32,
     /// Those of this group that are under way, and how many have failed.
     group: Option<Arc<GroupState>>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct GroupState {
-    open: AtomicUsize,
-    failed: AtomicUsize,
+    open: AtomicU32,
+    failed: AtomicU32,
 }
 
 /// Completion of any number of messages.
@@ -35,9 +32,9 @@ impl Event {
     pub fn new(group: Option<&Group>) -> Event {
         let group = group.map(|group| Arc::clone(&group.0));
         if let Some(group) = &group {
-            group.open.fetch_add(1, Ordering::Relaxed);
+            tally::begin(&group.open);
         }
-        Event(Arc::new(EventState { state: AtomicU8::new(PENDING), group }))
+        Event(Arc::new(EventState { state: AtomicU32::new(tally::PENDING), group }))
     }
 
     pub(crate) fn state(&self) -> Arc<EventState> {
@@ -47,27 +44,16 @@ impl Event {
     /// `None` while it is pending, then whether it went well. A message that failed has also come back to the error handler
     /// of its endpoint.
     pub fn outcome(&self) -> Option<bool> {
-        // Acquire: pairs with the release of `finish`.
-        match self.0.state.load(Ordering::Acquire) {
-            PENDING => None,
-            state => Some(state == DONE),
-        }
+        tally::outcome(&self.0.state)
     }
 }
 
 impl EventState {
     pub fn finish(&self, went_well: bool) {
-        let state = if went_well { DONE } else { FAILED };
-        // Release: pairs with the acquire of `outcome`.
-        if self.state.compare_exchange(PENDING, state, Ordering::Release, Ordering::Relaxed).is_err() {
-            return;
-        }
-        if let Some(group) = &self.group {
-            if !went_well {
-                group.failed.fetch_add(1, Ordering::Relaxed);
-            }
-            // Release: pairs with the acquire of `open`.
-            group.open.fetch_sub(1, Ordering::Release);
+        if tally::settle(&self.state, went_well)
+            && let Some(group) = &self.group
+        {
+            tally::end(&group.open, &group.failed, went_well);
         }
     }
 }
@@ -85,13 +71,12 @@ impl Group {
 
     /// Messages of the group that are not complete.
     pub fn open(&self) -> usize {
-        // Acquire: pairs with the release of `finish`.
-        self.0.open.load(Ordering::Acquire)
+        tally::left(&self.0.open) as usize
     }
 
     /// Messages of the group that failed so far.
     pub fn failed(&self) -> usize {
-        self.0.failed.load(Ordering::Relaxed)
+        self.0.failed.load(Ordering::Relaxed) as usize
     }
 }
 
