@@ -30,18 +30,30 @@ pub fn intercomm_create(local: Comm, leader: i32, peer: Comm, remote_leader: i32
         talk(&(own.size() as u32).to_ne_bytes(), &mut size)?;
     }
     share(&own, leader, &mut size)?;
-    let mut members = vec![0; u32::from_ne_bytes(size) as usize * 4];
+    let processes = world::process()?.boot().tasks.len();
+    let mut members = vec![0; announced(size, processes)? * 4];
     if own.me == leader {
         let mine: Vec<u8> = own.group.iter().flat_map(u32::to_ne_bytes).collect();
         talk(&mine, &mut members)?;
     }
     share(&own, leader, &mut members)?;
     let ranks: Vec<u32> = members.as_chunks::<4>().0.iter().map(|bytes| u32::from_ne_bytes(*bytes)).collect();
+    if let Some(rank) = ranks.iter().find(|rank| **rank as usize >= processes) {
+        return Err(Error::new(Class::COMM, format!("the other side names process {rank} of {processes}")));
+    }
     if ranks.iter().any(|world| own.group.rank_of(*world).is_some()) {
         return Err(Error::new(Class::COMM, "the two groups of an intercommunicator share members"));
     }
     let is_low = own.group.world(0) < ranks.first().copied();
     make(&own, leader, &talk, Arc::new(Group::from_ranks(ranks)), is_low)
+}
+
+/// How long the other side says that its list is: believed up to the number of those who may stand in it.
+fn announced(count: [u8; 4], limit: usize) -> Result<usize> {
+    match u32::from_ne_bytes(count) as usize {
+        count if count <= limit => Ok(count),
+        count => Err(Error::new(Class::COMM, format!("the other side announces {count} members of {limit}"))),
+    }
 }
 
 /// With the leader's way to the other side.
@@ -207,7 +219,7 @@ fn exchange_lists(old: &Arc<Communicator>, remote: &Remote, own: &[[i32; 2]]) ->
         exchange_first(old, &(own.len() as u32).to_ne_bytes(), &mut len)?;
     }
     share(&remote.local, 0, &mut len)?;
-    let mut bytes = vec![0; u32::from_ne_bytes(len) as usize * 8];
+    let mut bytes = vec![0; announced(len, remote.group.size())? * 8];
     if old.me == 0 {
         let mine: Vec<u8> = own.iter().flatten().flat_map(|number| number.to_ne_bytes()).collect();
         exchange_first(old, &mine, &mut bytes)?;
@@ -231,4 +243,17 @@ fn new_sides(old: &Arc<Communicator>, remote: &Remote, own: Vec<u32>, others: Ve
     let group = Arc::new(Group::from_ranks(own));
     let side = Arc::new(Communicator::new(old.handle, old.context, me as i32, group, None));
     finish(&side, &contexts, Arc::new(Group::from_ranks(others)), remote.is_low, old).map(|comm| comm.handle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_side_that_announces_more_members_than_there_are_is_not_believed() {
+        assert_eq!(announced(3_u32.to_ne_bytes(), 3).unwrap(), 3);
+        for count in [4, u32::MAX] {
+            assert!(announced(count.to_ne_bytes(), 3).is_err());
+        }
+    }
 }
