@@ -97,3 +97,28 @@ fn datagrams_of_the_sockets_broker_are_read_or_refused() {
 fn whatever_an_end_writes_into_its_connection_the_other_one_reads_no_byte_too_many() {
     replay("sockets_channel", 300, pulc_sockets::fuzz::channel);
 }
+
+#[test]
+fn files_of_programs_are_read_or_are_none() {
+    replay("program_files", 3000, pulc_hal::fuzz::program);
+}
+
+#[test]
+fn questions_of_programs_of_another_mpi_are_answered_or_refused() {
+    replay("pmi_questions", 3000, pulc_psid::fuzz::pmi_questions);
+}
+
+#[test]
+fn answers_of_the_kernel_about_sockets_are_read_or_refused() {
+    replay("socket_answers", 3000, pulc_psid::fuzz::socket_answers);
+}
+
+#[test]
+fn files_of_a_daemon_are_read_or_refused() {
+    replay("state_files", 3000, pulc_psid::fuzz::state_files);
+}
+
+#[test]
+fn certificates_that_somebody_has_changed_are_accepted_by_nobody() {
+    replay("certificates", 300, pulc_psid::fuzz::certificates);
+}

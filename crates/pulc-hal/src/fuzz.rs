@@ -4,7 +4,7 @@ use crate::board::notice::RANKS_MAX;
 use crate::board::{Board, SLOT_BYTES, Sleep};
 use crate::calibration;
 use crate::device;
-use crate::os::memfd;
+use crate::os::{elf, memfd};
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -45,6 +45,11 @@ pub fn board(bytes: &[u8]) {
         slot.sleep(Some(Duration::ZERO)).expect("a sleep of no time");
         slot.announce_broker_message();
     }
+}
+
+/// A program's file, as the launcher looks at it.
+pub fn program(bytes: &[u8]) {
+    elf::fuzz_program(bytes);
 }
 
 /// A calibration file.

@@ -14,6 +14,8 @@ mod envelope;
 mod environment;
 pub mod error;
 pub mod errors;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod group;
 pub mod handle;
 mod info;

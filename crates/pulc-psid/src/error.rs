@@ -63,6 +63,12 @@ pub enum Error {
         "the daemon (pid {pid}) is still there after {seconds} s; see daemon.log in its state directory, or end it with kill -9"
     )]
     DaemonStays { pid: u32, seconds: u64 },
+    #[error("the program asks for {asked:?}, which PMI-1 does not know; was it built for MPICH or a relative of it?")]
+    NotPmi { asked: String },
+    #[error("the program asks in a line that is longer than {limit} bytes, the limit of PMI-1")]
+    PmiLineTooLong { limit: usize },
+    #[error("the ranks left more than {limit} words for each other, the limit")]
+    TooManyPmiWords { limit: usize },
     #[error(transparent)]
     Place(#[from] pulc_control::place::PlaceError),
     #[error("the system gives no random numbers")]

@@ -3,7 +3,7 @@
 
 use crate::identity::Token;
 use crate::keeper::message::{Order, Report};
-use crate::{keeper, mesh};
+use crate::{identity, keeper, mesh, pmi, sockets};
 use pulc_control::fuzz::take_apart;
 
 /// Orders of a psid and reports of a keeper; the bytes come in pieces whose length the first one says.
@@ -38,4 +38,24 @@ pub fn token(bytes: &[u8]) {
 /// The log of the queue as the controller's disk gives it back.
 pub fn queue_log(bytes: &[u8]) {
     pulc_sched::fuzz::journal(bytes);
+}
+
+/// What a program that was built for another MPI asks its launcher, and what its job-mates have left for it.
+pub fn pmi_questions(bytes: &[u8]) {
+    pmi::fuzz_words(bytes);
+}
+
+/// What the kernel says about sockets.
+pub fn socket_answers(bytes: &[u8]) {
+    sockets::fuzz_answers(bytes);
+}
+
+/// What other daemons show for certificates.
+pub fn certificates(bytes: &[u8]) {
+    mesh::fuzz_certificates(bytes);
+}
+
+/// Files of the state directory.
+pub fn state_files(bytes: &[u8]) {
+    identity::fuzz_files(bytes);
 }

@@ -13,6 +13,7 @@ pub mod keeper;
 pub mod membership;
 pub mod mesh;
 pub mod peer_message;
+pub mod pmi;
 pub mod queue;
 pub mod sockets;
 

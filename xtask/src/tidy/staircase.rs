@@ -65,7 +65,7 @@ const STAIRCASE: &[Crate] = &[
     // Not of this workspace: it meets every room that parses what comes from elsewhere.
     row(
         "pulc-fuzz",
-        &["pulc", "pulc-control", "pulc-hal", "pulc-handler", "pulc-link", "pulc-psid", "pulc-sockets"],
+        &["pulc", "pulc-control", "pulc-hal", "pulc-handler", "pulc-link", "pulc-mpi", "pulc-psid", "pulc-sockets"],
         &[],
     ),
     row("xtask", &["pulc-mpi-table"], &[]),

@@ -8,6 +8,7 @@ pub mod copy;
 pub mod copy_kernel;
 pub mod core_claims;
 pub mod cpu;
+pub mod elf;
 pub mod fdpass;
 pub mod foreign;
 pub mod futex;

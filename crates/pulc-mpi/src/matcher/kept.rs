@@ -95,6 +95,11 @@ impl Transfers {
         }
     }
 
+    /// How many there are.
+    pub fn under_way(&self) -> usize {
+        self.places.iter().flatten().count()
+    }
+
     pub fn goal(&self, number: u64) -> Goal {
         self.places.get(number as usize).copied().flatten().unwrap_or(Goal::Nowhere)
     }

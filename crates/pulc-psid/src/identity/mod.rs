@@ -2,9 +2,11 @@
 //! mesh. A node's id is a hash of its public key, so no two nodes share one and nobody can claim another's. Certificates have no
 //! meaningful dates: whether one is trusted depends on its signature and never on a clock.
 
+mod fuzz;
 mod store;
 mod token;
 
+pub(crate) use fuzz::files as fuzz_files;
 pub use store::{DaemonLock, Settings, StateDir};
 pub use token::{Token, TokenEntry};
 

@@ -1,11 +1,16 @@
 //! Bytes of another daemon, made of an input: what `crate::fuzz` offers of this room. They are taken apart as every kind of
-//! message, and what they say of members goes through the state machine of the membership.
+//! message, and what they say of members goes through the state machine of the membership. And certificates that are bent, at both
+//! ends of a handshake.
 
+use super::tls::Verifiers;
 use super::wire::{Answer, Frame, FrameReader, Opening};
+use crate::identity::{ClusterCa, NodeIdentity};
 use crate::membership::{Event, Member, Membership, Timing};
 use pulc_base::NodeId;
 use pulc_base::boot::decode;
 use pulc_base::clock::Nanos;
+use rustls::pki_types::CertificateDer;
+use std::sync::OnceLock;
 
 const LIMIT: usize = 64 << 10;
 const MEMBERS_MAX: usize = 8;
@@ -41,6 +46,26 @@ pub(crate) fn frames(bytes: &[u8]) {
             Frame::Goodbye | Frame::Peer(_) => {}
         }
     }
+}
+
+/// A certificate of this cluster, changed: at a place in two bytes, the third is written. After the first change that makes another one of
+/// it nobody accepts it; what is behind the first eight changes stands there as it is, as a certificate of a stranger.
+pub(crate) fn certificates(bytes: &[u8]) {
+    static CLUSTER: OnceLock<(Verifiers, NodeIdentity)> = OnceLock::new();
+    let (verifiers, member) = CLUSTER.get_or_init(|| {
+        let member = ClusterCa::new().and_then(|ca| ca.new_node()).expect("there is randomness");
+        (Verifiers::of(&member).expect("its own authority is usable"), member)
+    });
+    let mut bent = member.certificate().to_vec();
+    for change in bytes.chunks_exact(3).take(8) {
+        let at = usize::from(u16::from_le_bytes([change[0], change[1]])) % bent.len();
+        bent[at] = change[2];
+        let bent = CertificateDer::from(bent.clone());
+        let is_own = bent == *member.certificate();
+        assert_eq!(verifiers.accept(&bent, member.ca()), [is_own; 3], "after byte {at} of a certificate was changed");
+    }
+    let stranger = CertificateDer::from(bytes.get(24..).unwrap_or_default().to_vec());
+    assert_eq!(verifiers.accept(&stranger, &stranger), [false; 3], "a stranger is accepted");
 }
 
 fn timing() -> Timing {

@@ -19,7 +19,7 @@ mod tls;
 mod wire;
 
 pub use config::{DEFAULT_PORT, MeshConfig, PARAMS, check_free};
-pub(crate) use fuzz::frames as fuzz_frames;
+pub(crate) use fuzz::{certificates as fuzz_certificates, frames as fuzz_frames};
 pub use join::{Joined, join};
 
 use crate::error::Error;

@@ -220,3 +220,27 @@ impl ServerCertVerifier for PinnedVerifier {
         vec![SignatureScheme::ED25519]
     }
 }
+
+/// Whoever judges a certificate: a member that is called, one that calls, and a host that has only a token.
+pub(super) struct Verifiers {
+    member: MemberVerifier,
+    joiner: PinnedVerifier,
+}
+
+impl Verifiers {
+    pub(super) fn of(identity: &NodeIdentity) -> Result<Verifiers, Error> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let member = MemberVerifier::new(identity.ca(), &provider)?;
+        Ok(Verifiers { member, joiner: PinnedVerifier { ca: identity.cluster(), provider } })
+    }
+
+    /// Which of them accept `certificate`, shown together with `ca`.
+    pub(super) fn accept(&self, certificate: &CertificateDer<'_>, ca: &CertificateDer<'_>) -> [bool; 3] {
+        let (chain, name) = ([ca.clone()], server_name());
+        [
+            self.member.verify_client_cert(certificate, &chain, MOMENT).is_ok(),
+            self.member.verify_server_cert(certificate, &chain, &name, &[], MOMENT).is_ok(),
+            self.joiner.verify_server_cert(certificate, &chain, &name, &[], MOMENT).is_ok(),
+        ]
+    }
+}

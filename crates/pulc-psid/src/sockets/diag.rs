@@ -120,6 +120,19 @@ fn parse(answer: &[u8], number: u32) -> Option<io::Result<Option<Found>>> {
     })))
 }
 
+/// An answer, behind the number of the question that it is for.
+pub(crate) fn fuzz_answers(bytes: &[u8]) {
+    let Some((number, answer)) = bytes.split_first_chunk::<4>() else { return };
+    let number = u32::from_ne_bytes(*number);
+    let said = parse(answer, number);
+    if let Some(Ok(Some(found))) = &said {
+        assert!(answer.len() >= ANSWER_BYTES);
+        assert_eq!(number_at(answer, AT_NUMBER), Some(number), "an answer to another question");
+        assert_eq!(number_at(answer, AT_UID), Some(found.uid));
+    }
+    assert!(said.is_none() || parse(answer, number.wrapping_add(1)).is_none(), "one answer to two questions");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,6 +11,8 @@ mod proof;
 mod refusals;
 mod slots;
 
+pub(crate) use diag::fuzz_answers;
+
 use crate::error::Error;
 use connections::{Connections, Memory};
 use diag::Diag;

@@ -1,0 +1,4 @@
+//! Fuzz target: what is in the inputs, and what must hold, says the function. Run by `cargo xtask fuzz mpi_frames`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| pulc_mpi::fuzz::messages(bytes));

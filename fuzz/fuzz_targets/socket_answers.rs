@@ -1,0 +1,4 @@
+//! Fuzz target: what is in the inputs, and what must hold, says the function. Run by `cargo xtask fuzz socket_answers`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| pulc_psid::fuzz::socket_answers(bytes));
