@@ -250,6 +250,22 @@ fn bytes_before_and_in_a_ring_come_in_order_to_who_looks_all_the_time() {
 }
 
 #[test]
+fn a_bell_that_the_kernel_has_while_it_is_read_is_taken_for_no_byte() {
+    check(2, || {
+        let both = Connection::new();
+        // Another thread of the receiver's process sleeps all the time, so that everything is rung for.
+        both.board.enter(0, 0);
+        let other = both.clone();
+        let sender = thread::spawn(move || {
+            other.send_by_kernel(&[1]);
+            other.send(&[2]);
+        });
+        both.receive(&[1, 2], 4, |_, _| thread::yield_now());
+        sender.join().expect("it ends");
+    });
+}
+
+#[test]
 fn what_does_not_fit_into_the_ring_comes_behind_it_by_the_kernel() {
     check(2, || {
         let both = Connection::new();
