@@ -33,6 +33,8 @@ pub struct Args {
 /// Clients at once, and submissions of each.
 const CLIENTS: u32 = 16;
 const EACH: u32 = 25;
+/// Submissions of a round over connections that stay.
+const KEPT: u32 = 1600;
 /// In the environment of jobs whose node is lost.
 const MARK: &str = "PULC_BENCH_MARK";
 
@@ -140,13 +142,25 @@ fn submissions(args: &Args, table: &Table) -> Result<(), Error> {
     table.times("from the command `pulc submit` to the first act of the job, idle cluster of 2 nodes", acts);
     table.times("one record written and synced by itself, on the disk of the controller", syncs);
     let commands = (0..args.rounds).map(|_| {
-        let ns = timed(|| submit_all(host))?;
+        let ns = timed(|| submit_all(host, CLIENTS, EACH, 1))?;
         Ok(f64::from(CLIENTS * EACH) / ns * 1e9)
     });
     table.rate(
         &format!("submissions that are on disk, each a command of its own, {CLIENTS} at a time"),
         commands.collect::<Result<_, Error>>()?,
     );
+    for (clients, times) in [(1, KEPT), (CLIENTS, KEPT / CLIENTS)] {
+        let kept = (0..args.rounds).map(|_| {
+            let ns = timed(|| submit_all(host, clients, 1, times))?;
+            Ok(f64::from(clients * times) / ns * 1e9)
+        });
+        table.rate(
+            &format!(
+                "submissions that are on disk, one after the other over a connection that stays, {clients} of these"
+            ),
+            kept.collect::<Result<_, Error>>()?,
+        );
+    }
     let arrays = (0..args.rounds).map(|_| {
         let ns = timed(|| done(host.pulc(&["submit", "-H", "-a", "1-2000", "true"])))?;
         Ok(2000.0 / ns * 1e9)
@@ -167,11 +181,12 @@ fn sync_something(cluster: &Cluster) -> Result<(), Error> {
 }
 
 /// Jobs that are held back, so that nothing but their acceptance is measured.
-fn submit_all(host: &Host) -> Result<(), Error> {
-    let client =
-        || -> Result<(), Error> { (0..EACH).try_for_each(|_| done(host.pulc(&["submit", "-H", "true"])).map(drop)) };
+fn submit_all(host: &Host, clients: u32, each: u32, times: u32) -> Result<(), Error> {
+    let times = times.to_string();
+    let words = ["submit", "-H", "--times", &times, "true"];
+    let client = || -> Result<(), Error> { (0..each).try_for_each(|_| done(host.pulc(&words)).map(drop)) };
     std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(client)).collect();
+        let clients: Vec<_> = (0..clients).map(|_| scope.spawn(client)).collect();
         clients.into_iter().try_for_each(|client| client.join().map_err(|_| Error::Ended)?)
     })
 }

@@ -46,7 +46,7 @@ pub fn alloc(args: AllocArgs) -> ExitCode {
 /// Waits until the slots are ours. Something has to hold them: a script that only sleeps. Returns the line to which it is tied.
 fn allocate(mut options: Options) -> Result<(Client, JobView), String> {
     options.hold_slots();
-    let mut spec = submit::spec(submit::Args { options, command: Vec::new() })?;
+    let mut spec = submit::spec(submit::Args { options, times: 1, command: Vec::new() })?;
     // It takes slots only when it is tied to us: nothing may hold them for somebody who died in between.
     spec.hold = true;
     let mut line = connect()?;

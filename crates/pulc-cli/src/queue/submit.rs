@@ -21,33 +21,60 @@ to a file on the job's first node; in its name %j is the job, %A and %a array an
 pub struct Args {
     #[command(flatten)]
     pub options: Options,
+    /// Submit it so often, each time as a job of its own, over one connection
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub times: u32,
     /// Program and its arguments, or a script and its arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub command: Vec<OsString>,
 }
 
 pub fn run(args: Args) -> ExitCode {
-    let (wait, json, short) = (args.options.wait, args.options.json, args.options.parsable);
-    let like_sbatch = args.options.like_sbatch;
+    let (times, wait, how) = (args.times, args.options.wait, How::of(&args.options));
     let outcome = spec(args).and_then(|spec| {
         let mut client = connect()?;
-        let reply = ask_on(&mut client, QueueRequest::Submit(Box::new(spec)))?;
-        let QueueReply::Accepted { number, tasks } = reply else { return Err("no job number came back".to_owned()) };
-        Ok((client, number, tasks))
+        let mut numbers = Vec::new();
+        for _ in 0..times {
+            let reply = ask_on(&mut client, QueueRequest::Submit(Box::new(spec.clone())))?;
+            let QueueReply::Accepted { number, tasks } = reply else {
+                return Err("no job number came back".to_owned());
+            };
+            how.tell(number, tasks);
+            numbers.push(number);
+        }
+        Ok((client, numbers))
     });
-    let (mut client, number, tasks) = match outcome {
+    let (mut client, numbers) = match outcome {
         Ok(accepted) => accepted,
         Err(why) => return fail(&why),
     };
-    match (json, short) {
-        (true, _) => println!("{}", serde_json::json!({ "job": number.0, "tasks": tasks })),
-        (_, true) => println!("{number}"),
-        // Scripts look for these words.
-        _ if like_sbatch => println!("Submitted batch job {number}"),
-        _ if tasks > 1 => println!("job {number} with {tasks} tasks"),
-        _ => println!("job {number}"),
+    let ends = numbers.into_iter().filter(|_| wait).map(|number| wait_for(&mut client, number));
+    // All of them are waited for.
+    ends.fold(ExitCode::SUCCESS, |first, status| if first == ExitCode::SUCCESS { status } else { first })
+}
+
+/// How a job's number is told.
+struct How {
+    json: bool,
+    short: bool,
+    like_sbatch: bool,
+}
+
+impl How {
+    fn of(options: &Options) -> How {
+        How { json: options.json, short: options.parsable, like_sbatch: options.like_sbatch }
     }
-    if wait { wait_for(&mut client, number) } else { ExitCode::SUCCESS }
+
+    fn tell(&self, number: JobNumber, tasks: u32) {
+        match (self.json, self.short) {
+            (true, _) => println!("{}", serde_json::json!({ "job": number.0, "tasks": tasks })),
+            (_, true) => println!("{number}"),
+            // Scripts look for these words.
+            _ if self.like_sbatch => println!("Submitted batch job {number}"),
+            _ if tasks > 1 => println!("job {number} with {tasks} tasks"),
+            _ => println!("job {number}"),
+        }
+    }
 }
 
 /// Waits for the end; the status is that of the first task that failed.

@@ -157,3 +157,21 @@ fn what_makes_no_sense_is_refused_with_what_and_why() {
     assert!(text(&failed, "text").contains("output cannot be written to /dev/full"), "{failed}");
     end(&cluster);
 }
+
+#[test]
+fn what_is_submitted_many_times_is_as_many_jobs_and_the_first_bad_end_is_told() {
+    let Some(cluster) = cluster("what_is_submitted_many_times_is_as_many_jobs_and_the_first_bad_end_is_told", 2) else {
+        return;
+    };
+    let numbers = submit(&cluster, 1, &["-H", "--times", "20", "true"]);
+    let mut numbers: Vec<u64> = numbers.lines().map(|line| line.parse().expect("a number a line")).collect();
+    numbers.dedup();
+    assert!(numbers.is_sorted() && numbers.len() == 20, "{numbers:?}");
+    assert_eq!(array(&cluster.host(0).pulc(&["queue", "--json"]).stdout).len(), 20);
+    let directory = cluster.directory().to_str().expect("a temporary path is text").to_owned();
+    // Only the second one finds what the first one leaves.
+    let script = "mkdir there && exit 0; exit 7";
+    let ended = cluster.host(1).pulc(&["submit", "-W", "--times", "2", "-D", &directory, "sh", "-c", script]);
+    assert_eq!(ended.code(), Some(7), "{ended:?}");
+    end(&cluster);
+}
