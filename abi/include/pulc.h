@@ -158,6 +158,20 @@ int pulc_raw_send(pulc_channel *channel, const void *data, size_t bytes, int64_t
  * that is needed. `timeout_us` as in pulc_recv. */
 int pulc_raw_recv(pulc_channel *channel, void *buffer, size_t bytes, int64_t timeout_us, size_t *len);
 
+/* Several messages with one call: a stream of short ones costs less than half. `*sent`: how many have left; all of `count`, unless
+ * something went wrong after the first, which the next call meets again. An error says that none has left. */
+typedef struct pulc_bytes {
+    const void *data;
+    size_t bytes;
+} pulc_bytes;
+int pulc_raw_send_batch(pulc_channel *channel, const pulc_bytes *messages, size_t count, int64_t timeout_us, size_t *sent);
+
+/* Receives the next message and what has come behind it: `*received` messages, at least one and at most `count`, lie one behind the
+ * other in `buffer`, their lengths in `lens`. What has no room there stays for the next receive; when that is the first one, the
+ * answer is PULC_ERR_TRUNCATE and `lens[0]` says what it needs. `timeout_us` as in pulc_recv, for the first one. */
+int pulc_raw_recv_batch(pulc_channel *channel, void *buffer, size_t bytes, size_t *lens, size_t count, int64_t timeout_us,
+                        size_t *received);
+
 /* Posts a buffer for a message to land in; it must not be touched until pulc_raw_landed has given it back, in the order
  * of posting, or the channel is closed. */
 int pulc_raw_post(pulc_channel *channel, void *buffer, size_t bytes, uint64_t token);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCKS = 8, BYTES = 48 * 1024, ROUNDS = 20 };
+enum { BLOCKS = 8, BYTES = 48 * 1024, ROUNDS = 20, SHORT = 1000 };
 
 static unsigned char landing[BLOCKS][BYTES], block[BYTES];
 
@@ -68,7 +68,31 @@ int main(void)
         return 1;
     }
     check(pulc_raw_recv(channel, word, sizeof word, PULC_FOREVER, &len), "receive");
-    printf("rank %" PRIu32 ": %d blocks of %d bytes, %s\n", rank, landed_blocks, BYTES, word);
+
+    /* Many short messages with few calls. */
+    static uint64_t numbers[SHORT], arrived[SHORT];
+    static pulc_bytes messages[SHORT];
+    for (size_t i = 0; i < SHORT; i++) {
+        numbers[i] = i * i;
+        messages[i] = (pulc_bytes){&numbers[i], sizeof numbers[i]};
+    }
+    for (size_t left = 0, sent; left < SHORT; left += sent)
+        check(pulc_raw_send_batch(channel, messages + left, SHORT - left, PULC_FOREVER, &sent), "send a batch");
+    for (size_t there = 0, received; there < SHORT; there += received) {
+        size_t lens[64];
+        check(pulc_raw_recv_batch(channel, arrived + there, sizeof arrived - there * sizeof arrived[0], lens, 64, PULC_FOREVER, &received),
+              "receive a batch");
+        for (size_t i = 0; i < received; i++)
+            if (lens[i] != sizeof arrived[0]) {
+                fprintf(stderr, "rawdata: a message of the batch has %zu bytes\n", lens[i]);
+                return 1;
+            }
+    }
+    if (memcmp(numbers, arrived, sizeof numbers) != 0) {
+        fprintf(stderr, "rawdata: the batches arrived wrong\n");
+        return 1;
+    }
+    printf("rank %" PRIu32 ": %d blocks of %d bytes, %d short messages, %s\n", rank, landed_blocks, BYTES, SHORT, word);
     check(pulc_raw_close(channel), "close");
     return 0;
 }

@@ -5,8 +5,8 @@ mod beside;
 
 use pulc_c_calls::guard::{self, Failed};
 use pulc_c_calls::table::{
-    self, AddressHandle, CCounters, CEnvelope, CItem, CLanded, ChannelHandle, LoanHandle, MembersHandle, PortHandle,
-    Table, ViewHandle, WakeupHandle,
+    self, AddressHandle, CBytes, CCounters, CEnvelope, CItem, CLanded, ChannelHandle, LoanHandle, MembersHandle,
+    PortHandle, Table, ViewHandle, WakeupHandle,
 };
 use std::ffi::{c_char, c_int, c_void};
 
@@ -200,6 +200,30 @@ pub extern "C" fn pulc_raw_recv(
     len: *mut usize,
 ) -> c_int {
     through(|table| (table.raw_recv)(channel, buffer, bytes, timeout_us, len))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_raw_send_batch(
+    channel: *mut ChannelHandle,
+    messages: *const CBytes,
+    count: usize,
+    timeout_us: i64,
+    sent: *mut usize,
+) -> c_int {
+    through(|table| (table.raw_send_batch)(channel, messages, count, timeout_us, sent))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn pulc_raw_recv_batch(
+    channel: *mut ChannelHandle,
+    buffer: *mut c_void,
+    bytes: usize,
+    lens: *mut usize,
+    count: usize,
+    timeout_us: i64,
+    received: *mut usize,
+) -> c_int {
+    through(|table| (table.raw_recv_batch)(channel, buffer, bytes, lens, count, timeout_us, received))
 }
 
 #[unsafe(no_mangle)]

@@ -3,13 +3,16 @@
 use crate::guard::{self, Failed, guarded};
 use crate::machine::{pulc, store};
 use crate::ports::{bytes_of, bytes_of_mut, check_buffer};
-use crate::table::{CLanded, ChannelHandle};
+use crate::table::{CBytes, CLanded, ChannelHandle};
 use pulc::rawdata::{Buffer, Channel, select as select_channels};
 use pulc::{Error, Rank};
 use pulc_hal::os::foreign::ForeignBytes;
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// Messages that are handed on at a time.
+const BATCH: usize = 64;
 
 #[inline]
 pub fn channel_of<'a>(channel: *mut ChannelHandle) -> Result<&'a Channel, Failed> {
@@ -72,6 +75,88 @@ pub extern "C" fn recv(
             store(len, told, "len")?;
         }
         received?;
+        Ok(())
+    })
+}
+
+pub extern "C" fn send_batch(
+    channel: *mut ChannelHandle,
+    messages: *const CBytes,
+    count: usize,
+    timeout_us: i64,
+    sent: *mut usize,
+) -> c_int {
+    guarded(|| {
+        let channel = channel_of(channel)?;
+        check_buffer(messages.cast(), count.saturating_mul(size_of::<CBytes>()))?;
+        if sent.is_null() {
+            return Err(Failed::null("sent"));
+        }
+        let messages = match count {
+            0 => &[][..],
+            // SAFETY: not null; the caller promises `count` of them.
+            _ => unsafe { std::slice::from_raw_parts(messages, count) },
+        };
+        let until = u64::try_from(timeout_us).ok().map(|us| Instant::now() + Duration::from_micros(us));
+        let mut left = 0;
+        let result = messages.chunks(BATCH).try_for_each(|chunk| {
+            let now = send_some(channel, chunk, until)?;
+            left += now;
+            // What stopped it is met by the next call.
+            if now < chunk.len() { Err(None) } else { Ok::<(), Option<Failed>>(()) }
+        });
+        store(sent, left, "sent")?;
+        match result {
+            Err(Some(failed)) if left == 0 => Err(failed),
+            _ => Ok(()),
+        }
+    })
+}
+
+/// Sends at most [`BATCH`] messages; how many have left.
+fn send_some(channel: &Channel, messages: &[CBytes], until: Option<Instant>) -> Result<usize, Failed> {
+    let mut slices = [&[][..]; BATCH];
+    for (slice, message) in slices.iter_mut().zip(messages) {
+        *slice = bytes_of(message.data, message.bytes)?;
+    }
+    let slices = &slices[..messages.len().min(BATCH)];
+    Ok(match until {
+        None => channel.send_batch(slices)?,
+        Some(until) => channel.send_batch_timeout(slices, until.saturating_duration_since(Instant::now()))?,
+    })
+}
+
+pub extern "C" fn recv_batch(
+    channel: *mut ChannelHandle,
+    buffer: *mut c_void,
+    bytes: usize,
+    lens: *mut usize,
+    count: usize,
+    timeout_us: i64,
+    received: *mut usize,
+) -> c_int {
+    guarded(|| {
+        let channel = channel_of(channel)?;
+        let buffer = bytes_of_mut(buffer, bytes)?;
+        check_buffer(lens.cast(), count.saturating_mul(size_of::<usize>()))?;
+        if received.is_null() {
+            return Err(Failed::null("received"));
+        }
+        let lens = match count {
+            0 => &mut [][..],
+            // SAFETY: not null, not absurdly long (checked above); the caller promises `count` lengths that nobody else touches.
+            _ => unsafe { std::slice::from_raw_parts_mut(lens, count) },
+        };
+        let result = match timeout_us {
+            ..0 => channel.recv_batch(buffer, lens),
+            0 => channel.try_recv_batch(buffer, lens).and_then(|count| count.ok_or(Error::Timeout)),
+            _ => channel.recv_batch_timeout(buffer, lens, Duration::from_micros(timeout_us.unsigned_abs())),
+        };
+        if let (Err(Error::BufferTooSmall { needed, .. }), Some(first)) = (&result, lens.first_mut()) {
+            *first = *needed;
+        }
+        store(received, *result.as_ref().unwrap_or(&0), "received")?;
+        result?;
         Ok(())
     })
 }

@@ -55,6 +55,13 @@ pub struct CLanded {
 
 /// As in `pulc.h`.
 #[repr(C)]
+pub struct CBytes {
+    pub data: *const c_void,
+    pub bytes: usize,
+}
+
+/// As in `pulc.h`.
+#[repr(C)]
 pub struct CItem {
     pub kind: c_int,
     pub fd: c_int,
@@ -121,6 +128,9 @@ pub struct Table {
         extern "C" fn(*mut PortHandle, *mut MembersHandle, u64, *const c_void, usize, i64, *mut c_int) -> c_int,
     pub port_transfer: extern "C" fn(*mut PortHandle, u32, i64) -> c_int,
     pub port_adopt: extern "C" fn(u32, *const c_char, i64, *mut *mut PortHandle) -> c_int,
+    pub raw_send_batch: extern "C" fn(*mut ChannelHandle, *const CBytes, usize, i64, *mut usize) -> c_int,
+    pub raw_recv_batch:
+        extern "C" fn(*mut ChannelHandle, *mut c_void, usize, *mut usize, usize, i64, *mut usize) -> c_int,
 }
 
 static OWN: Table = Table {
@@ -173,6 +183,8 @@ static OWN: Table = Table {
     send_many: groups::send_many,
     port_transfer: groups::port_transfer,
     port_adopt: groups::port_adopt,
+    raw_send_batch: raw::send_batch,
+    raw_recv_batch: raw::recv_batch,
 };
 
 static IN_USE: AtomicPtr<Table> = AtomicPtr::new(std::ptr::null_mut());

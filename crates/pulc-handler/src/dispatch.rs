@@ -3,8 +3,9 @@
 //! and must never block or send.
 
 use crate::error::End;
+use crate::incoming::Incoming;
 use crate::outbox::{Outbox, Post};
-use crate::peers::{Incoming, PeerState, Route};
+use crate::peers::{PeerState, Route};
 use crate::switch::{Begin, Body, Fate, Hand, Handlers, Here, TransferId};
 use crate::wire::{FREE, FRONT_MAX, HEAD_BYTES, Head, Kind, MESSAGE_COST};
 use pulc_base::Rank;
@@ -70,6 +71,15 @@ impl Floor {
         hand.land(src, body);
         self.release(src, cost);
         Ok(())
+    }
+
+    /// Messages that have landed without the switch and cost so much together: an honest sender has the credit for all of them.
+    #[inline]
+    pub fn landed_together(&mut self, src: Rank, cost: u64) {
+        match self.charge(src, cost) {
+            Ok(()) => self.release(src, cost),
+            Err(what) => self.broke(src, what),
+        }
     }
 
     #[inline(never)]
@@ -243,7 +253,7 @@ impl Floor {
 
     fn part(&mut self, src: Rank, id: u32, body: Body<'_>, hand: &mut Hand<'_>) -> Result<(), Broken> {
         let list = &mut self.peers[src.0 as usize].incoming;
-        let incoming = list.get_mut(&id).ok_or("a part of no message")?;
+        let incoming = list.get_mut(id).ok_or("a part of no message")?;
         if !incoming.granted {
             return Err("a part that was not granted");
         }
@@ -254,7 +264,7 @@ impl Floor {
         incoming.arrived += len;
         let Incoming { proto, number, total, arrived, cost, .. } = *incoming;
         if arrived == total {
-            list.remove(&id);
+            list.remove(id);
         }
         let handler = self.handlers.of(proto).ok_or("a part of an unknown protocol")?;
         let here = &mut Here { hand, outbox: &mut self.outbox };
@@ -266,7 +276,7 @@ impl Floor {
     }
 
     fn withdraw(&mut self, src: Rank, id: u32, hand: &mut Hand<'_>) {
-        if let Some(incoming) = self.peers[src.0 as usize].incoming.remove(&id) {
+        if let Some(incoming) = self.peers[src.0 as usize].incoming.remove(id) {
             if let Some(handler) = self.handlers.of(incoming.proto) {
                 handler.withdrawn(incoming.number, &mut Here { hand, outbox: &mut self.outbox });
             }
@@ -325,7 +335,7 @@ impl Floor {
         if incoming.len() >= self.transfers_max {
             return Err("more messages in parts than may be under way at a time");
         }
-        if incoming.contains_key(&id) { Err("two messages in parts of one number") } else { Ok(()) }
+        if incoming.contains(id) { Err("two messages in parts of one number") } else { Ok(()) }
     }
 
     #[inline]
@@ -353,9 +363,7 @@ impl Floor {
         peer.ending = None;
         peer.asked.clear();
         peer.granted.clear();
-        let mut under_way: Vec<_> = std::mem::take(&mut peer.incoming).into_iter().collect();
-        under_way.sort_unstable_by_key(|(id, _)| *id);
-        for (_, incoming) in under_way {
+        for incoming in peer.incoming.take_all() {
             if let Some(handler) = self.handlers.of(incoming.proto) {
                 handler.withdrawn(incoming.number, &mut Here { hand, outbox: &mut self.outbox });
             }

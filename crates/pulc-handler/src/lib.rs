@@ -3,6 +3,7 @@
 
 mod attach;
 mod awaited;
+mod batches;
 mod broker;
 mod dispatch;
 mod engine;
@@ -13,6 +14,7 @@ pub mod fuzz;
 mod guest;
 #[cfg(test)]
 mod hostile_tests;
+mod incoming;
 pub mod matching;
 pub mod memory;
 pub mod mpi_params;
@@ -34,6 +36,7 @@ mod wait;
 mod wire;
 
 pub use awaited::{Awaited, Look};
+pub use batches::BATCHED_MAX;
 pub use engine::{DeviceReport, Engine, Tally};
 pub use errand::{Busy, Errand};
 pub use error::{End, Error, SendFault};

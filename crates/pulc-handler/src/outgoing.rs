@@ -161,6 +161,35 @@ impl Engine {
         }
     }
 
+    /// Sends a part of a message. Its receiver need not hear of it before [`Engine::tell_of_parts`].
+    pub(crate) fn send_part(
+        &mut self,
+        dst: Rank,
+        head: Head,
+        header: &[u8],
+        body: &[u8],
+    ) -> Result<Outcome, SendFault> {
+        if let Route::Shm(to) = self.route(dst)?
+            && body.len() > self.shm.short_max
+        {
+            let mut front = [0; FRONT_MAX];
+            let len = head.write(header, &mut front);
+            return match self.shm.device.send_bulk_quietly(to, [&front[..len], body]) {
+                Ok(()) => Ok(Outcome::Sent),
+                Err(error) => self.device_error(dst, error),
+            };
+        }
+        self.send_frame(dst, head, header, body)
+    }
+
+    /// Parts have been sent, and no more will be for a moment.
+    pub(crate) fn tell_of_parts(&mut self, dst: Rank) {
+        match self.floor.peers[dst.0 as usize].route {
+            Route::Shm(to) => self.shm.device.ring_peer(to),
+            _ => self.push_net(),
+        }
+    }
+
     #[cold]
     pub(crate) fn device_error(&mut self, dst: Rank, error: SendError) -> Result<Outcome, SendFault> {
         match error {

@@ -2,10 +2,10 @@
 //! under way. Plain data with its own arithmetic; never communicates.
 
 use crate::error::End;
+use crate::incoming::IncomingList;
 use crate::wire::CREDIT_UNIT;
 use pulc_base::clock::Nanos;
 use pulc_hal::device::Peer;
-use std::collections::HashMap;
 
 /// How a rank is reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,19 +18,6 @@ pub(crate) enum Route {
     /// Index of a link.
     Net(u32),
     Gone(End),
-}
-
-/// A message that comes from this rank in parts.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Incoming {
-    pub proto: u8,
-    /// The receive handler's own number for it.
-    pub number: u64,
-    pub total: u64,
-    pub arrived: u64,
-    /// What it is charged against the sender's credit; nothing for those asked for.
-    pub cost: u64,
-    pub granted: bool,
 }
 
 pub(crate) struct PeerState {
@@ -49,7 +36,7 @@ pub(crate) struct PeerState {
     /// Messages in parts under way there that its side still counts.
     pub leaving: usize,
     /// Messages in parts that come from there, by its number for them.
-    pub incoming: HashMap<u32, Incoming>,
+    pub incoming: IncomingList,
     /// What its messages to protocols without a handler take.
     pub parked: u64,
     /// It has ended; what it sent is still being received, until this time at least.
@@ -67,7 +54,7 @@ impl PeerState {
             asked: Vec::new(),
             granted: Vec::new(),
             leaving: 0,
-            incoming: HashMap::new(),
+            incoming: IncomingList::default(),
             parked: 0,
             ending: None,
         }

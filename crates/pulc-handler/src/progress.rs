@@ -24,7 +24,7 @@ const POLL_BUDGET: usize = 64;
 const NET_GRACE: Nanos = Nanos::from_ms(200);
 
 /// Polls in a row that end with the one frame they were made for.
-const HURRIED_MAX: u32 = 16;
+pub(crate) const HURRIED_MAX: u32 = 16;
 /// Messages of the keeper taken in one go.
 const NEWS_BUDGET: usize = 64;
 /// Polls with frames after which the keeper is listened to whatever the board says: everyone can write there, and a process that
@@ -145,7 +145,7 @@ impl Engine {
             Post::Grant { id } => {
                 let outcome = self.send_frame(dst, control(Kind::Grant, *id), &[], &[])?;
                 let peer = &mut self.floor.peers[dst.0 as usize];
-                if let (Outcome::Sent, Some(incoming)) = (outcome, peer.incoming.get_mut(id)) {
+                if let (Outcome::Sent, Some(incoming)) = (outcome, peer.incoming.get_mut(*id)) {
                     incoming.granted = true;
                 }
                 Ok(outcome)

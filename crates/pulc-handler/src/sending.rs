@@ -205,7 +205,7 @@ impl<'a> Sending<'a> {
 
     fn first(&mut self, engine: &mut Engine, body_max: usize, cost: u64) -> Result<Outcome, SendFault> {
         let Some(id) = self.next_id(engine) else { return Ok(Outcome::Again) };
-        let outcome = engine.send_frame(self.dst, self.head(Kind::First, id), self.header, &self.body[..body_max])?;
+        let outcome = engine.send_part(self.dst, self.head(Kind::First, id), self.header, &self.body[..body_max])?;
         if outcome == Outcome::Again {
             return Ok(outcome);
         }
@@ -268,29 +268,32 @@ impl<'a> Sending<'a> {
     }
 
     fn parts(&mut self, engine: &mut Engine, id: u32, mut sent: usize) -> Result<Outcome, SendFault> {
-        if engine.refers(self.dst, self.body) {
-            return self.parts_by_reference(engine, id, sent);
-        }
-        if engine.reads_memory(self.dst, self.body.len()) {
-            return self.part_by_reading(engine, id, sent);
+        let is_referred = engine.refers(self.dst, self.body);
+        if is_referred || engine.reads_memory(self.dst, self.body.len()) {
+            // Of what was sent before.
+            engine.tell_of_parts(self.dst);
+            return match is_referred {
+                true => self.parts_by_reference(engine, id, sent),
+                false => self.part_by_reading(engine, id, sent),
+            };
         }
         let part_max = engine.body_max(self.dst, 0)?;
         let head = Head { proto: self.proto.0, kind: Kind::Next, header_len: 0, flags: self.flags, id, total: 0 };
         let parts = if part_max < SHORT_PART_BYTES { SHORT_PARTS_PER_STEP } else { PARTS_PER_STEP };
         for _ in 0..parts {
             let part = &self.body[sent..self.body.len().min(sent.saturating_add(part_max))];
-            if engine.send_frame(self.dst, head, &[], part)? == Outcome::Again {
+            if engine.send_part(self.dst, head, &[], part)? == Outcome::Again {
                 break;
             }
             sent += part.len();
             if sent == self.body.len() {
                 engine.floor.peers[self.dst.0 as usize].left();
                 engine.count_sent(self.dst, self.body.len());
-                engine.push_net();
+                engine.tell_of_parts(self.dst);
                 return Ok(Outcome::Sent);
             }
         }
-        engine.push_net();
+        engine.tell_of_parts(self.dst);
         self.state = State::Parts { id, sent };
         Ok(Outcome::Again)
     }

@@ -3,6 +3,7 @@
 //! sender's credit goes, and then pushes back. Called by programs and the C door. Must never use ports or active messages.
 //! Source: Warschko, Blum, Tichy, "On the Design and Semantics of User-Space Communication Subsystems" (rawdata protocol).
 
+mod batch;
 mod buffer;
 mod channel;
 mod kept;

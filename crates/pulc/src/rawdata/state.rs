@@ -137,6 +137,12 @@ impl State {
         self.posted.len() > self.taken
     }
 
+    /// Whether nobody has an earlier right to the next message than a receive that begins now.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.open && self.kept.is_empty() && !self.has_waiting() && self.coming == 0
+    }
+
     pub fn posted_of(&self, transfer: u64) -> Option<usize> {
         self.posted
             .iter()

@@ -4,6 +4,7 @@
 mod am;
 mod am_faults;
 mod am_scenes;
+mod batches;
 mod examples;
 mod forks;
 mod groups;
@@ -24,6 +25,7 @@ fn as_a_rank() {
     if let Ok(scene) = std::env::var("PULC_TEST_SCENE") {
         match scene.split_once('_') {
             Some(("raw", _)) => raw::play(&scene),
+            Some(("batch", scene)) => batches::play(scene),
             Some(("fork", _)) => forks::play(&scene),
             Some(("many" | "move", _)) => groups::play(&scene),
             Some(("lend", _)) => lending::play(&scene),

@@ -39,6 +39,15 @@ pub enum Lent {
     Memory(u64),
 }
 
+/// A short frame of so many bytes, at most one cell's.
+#[inline(always)]
+pub(super) fn one_cell(bytes: usize) -> Header {
+    Header { kind: Kind::Short, cells: 1, bytes: bytes as u16 }
+}
+
+/// Frames taken in one poll before what they lent is given back.
+const FRAMES_PER_CREDIT: usize = 4;
+
 /// So many short frames without an answer are a stream.
 const STREAM_AFTER: u32 = 4;
 
@@ -49,14 +58,14 @@ pub struct Pair {
     producer: Producer,
     chooser: Chooser,
     /// Short frames sent since the last one that came.
-    sent_in_a_row: u32,
+    pub(super) sent_in_a_row: u32,
     pub(super) lent: VecDeque<Lent>,
     slots_held: usize,
     references_credited: u32,
     pub(super) incoming: Option<Incoming>,
-    consumer: Consumer,
+    pub(super) consumer: Consumer,
     references_consumed: u32,
-    published: u64,
+    pub(super) published: u64,
     pub(super) bell: Option<OwnedFd>,
     courier: Option<Arc<dyn Courier>>,
     /// Whether the peer has been told of our bell.
@@ -130,12 +139,17 @@ impl Pair {
     /// Sends a frame of one cell that is already there as words.
     #[inline(always)]
     pub fn send_cell(&mut self, board: &Board, home: &mut Home, bytes: usize, words: &Words) -> Result<(), SendError> {
-        let header = Header { kind: Kind::Short, cells: 1, bytes: bytes as u16 };
-        self.make_room(header, home)?;
-        self.sent_in_a_row = self.sent_in_a_row.wrapping_add(1);
-        self.producer.push_cell(&Out(&self.channel), header, words, self.sent_in_a_row > STREAM_AFTER);
+        self.make_room(one_cell(bytes), home)?;
+        self.put_cell(bytes, words);
         self.ring(board);
         Ok(())
+    }
+
+    /// There is room for it; nobody is rung.
+    #[inline(always)]
+    pub(super) fn put_cell(&mut self, bytes: usize, words: &Words) {
+        self.sent_in_a_row = self.sent_in_a_row.wrapping_add(1);
+        self.producer.push_cell(&Out(&self.channel), one_cell(bytes), words, self.sent_in_a_row > STREAM_AFTER);
     }
 
     /// Asks for the cell that the next frame begins in.
@@ -154,9 +168,10 @@ impl Pair {
         Ok(())
     }
 
-    /// Sends a frame whose body is copied to a slot of the pool; the first part goes into the cells if it fits there.
+    /// Sends a frame whose body is copied to a slot of the pool; the first part goes into the cells if it fits there. Without a `board`
+    /// nobody is rung.
     #[inline]
-    pub fn send_pool(&mut self, board: &Board, home: &mut Home, parts: [&[u8]; 2]) -> Result<(), SendError> {
+    pub fn send_pool(&mut self, board: Option<&Board>, home: &mut Home, parts: [&[u8]; 2]) -> Result<(), SendError> {
         let (head, parts) = if parts[0].len() <= HEAD_MAX { (parts[0], [&[], parts[1]]) } else { (&[][..], parts) };
         let header = header(Kind::Pool, REFERENCE_BYTES + head.len());
         self.make_room(header, home)?;
@@ -172,7 +187,9 @@ impl Pair {
         self.producer.push(&Out(&self.channel), header, [&reference, head]);
         self.slots_held += 1;
         self.lent.push_back(Lent::Slot(slot));
-        self.ring(board);
+        if let Some(board) = board {
+            self.ring(board);
+        }
         home.pool.claim_next(len as usize);
         Ok(())
     }
@@ -288,12 +305,32 @@ impl Pair {
         Some(taken)
     }
 
-    /// Hands at most `budget` frames to the sink and publishes credit.
+    /// Hands at most `budget` frames to the sink and publishes credit, every few frames: the sender of a long message fills what comes
+    /// back while its receiver copies what follows.
     pub fn poll(&mut self, me: Peer, board: &Board, sink: &mut impl Sink, budget: usize, buffer: &mut [u8]) -> Taken {
         let mut taken = Taken::default();
-        let Some(incoming) = &self.incoming else { return taken };
+        loop {
+            let until = budget.min(taken.frames + FRAMES_PER_CREDIT);
+            self.take_some(me, board, sink, until, buffer, &mut taken);
+            if taken.frames < until || taken.frames == budget || sink.is_full() {
+                return taken;
+            }
+        }
+    }
+
+    /// Hands frames to the sink until there have been `until` in this poll.
+    fn take_some(
+        &mut self,
+        me: Peer,
+        board: &Board,
+        sink: &mut impl Sink,
+        until: usize,
+        buffer: &mut [u8],
+        taken: &mut Taken,
+    ) {
+        let Some(incoming) = &self.incoming else { return };
         let references_before = self.references_consumed;
-        while taken.frames < budget && self.fault.is_none() && !(taken.frames > 0 && sink.is_full()) {
+        while taken.frames < until && self.fault.is_none() && !(taken.frames > 0 && sink.is_full()) {
             let frame = match take(&mut self.consumer, incoming, buffer) {
                 Ok(Got::Nothing) => break,
                 Ok(Got::Frame(frame)) => {
@@ -330,11 +367,10 @@ impl Pair {
         if self.references_consumed != references_before || owed >= CREDIT_BATCH {
             self.publish_credit(board);
         }
-        taken
     }
 
     #[inline(never)]
-    fn publish_credit(&mut self, board: &Board) {
+    pub(super) fn publish_credit(&mut self, board: &Board) {
         self.published = Credit { cells: self.consumer.consumed(), references: self.references_consumed }.word();
         // Release: pairs with the acquire of `take_credit` on the other side.
         self.channel.u64_at(CREDIT_AT).store(self.published, Ordering::Release);

@@ -183,6 +183,20 @@ impl Consumer {
         Some((Header::bytes_of_short_cell(word), words))
     }
 
+    /// Takes the next frame if it is a short one of one cell and `take` has taken its bytes; else it stays where it is.
+    #[inline(always)]
+    pub fn pop_cell_if(&mut self, cells: &impl CellsIn, take: impl FnOnce(usize, &Words) -> bool) -> bool {
+        let sequence = self.consumed.wrapping_add(1);
+        let wanted = |word| word as u32 == sequence && Header::is_short_cell(word);
+        let Some((word, words)) = cells.read(self.next, wanted) else { return false };
+        if !take(Header::bytes_of_short_cell(word), &words) {
+            return false;
+        }
+        self.advance(cells.count());
+        self.consumed = sequence;
+        true
+    }
+
     /// Takes the next frame out of its cells into `buffer`, which must be private and hold the longest one. `None`: nothing
     /// has come.
     #[inline(always)]

@@ -90,6 +90,44 @@ fn a_frame_out_of_the_arena_is_not_copied_and_its_token_comes_back() {
 }
 
 #[test]
+fn frames_sent_and_taken_in_one_go_stay_in_order_and_what_is_not_wanted_stays_there() {
+    let (mut a, mut b, b_at_a, a_at_b) = joined(ShmConfig::default());
+    let mut asked = 0;
+    let mut fill = |a: &mut Shm| {
+        a.send_cells(b_at_a, || {
+            asked += 1;
+            Some((CELL_PAYLOAD, std::array::from_fn(|at| asked + at as u64)))
+        })
+    };
+    let held = fill(&mut a);
+    assert!(held > 100 && fill(&mut a) == 0, "the ring is full, and nothing is asked for that has no room");
+    let mut seen = 0;
+    let mut take = |b: &mut Shm, until: u64| {
+        b.take_cells(a_at_b, |bytes, words| {
+            if seen < until {
+                seen += 1;
+                assert_eq!((bytes, *words), (CELL_PAYLOAD, std::array::from_fn(|at| seen + at as u64)));
+                return true;
+            }
+            false
+        })
+    };
+    assert_eq!((take(&mut b, 50), take(&mut b, 50)), (50, 0));
+    let more = fill(&mut a);
+    assert!(more > 0, "room for those taken is back");
+    assert_eq!(take(&mut b, u64::MAX), held + more - 50);
+    assert_eq!(b.counters().frames_received, (held + more) as u64);
+    // Only short frames of one cell are offered.
+    a.send_short(b_at_a, [&[7; 100], &[]]).unwrap();
+    assert_eq!(take(&mut b, u64::MAX), 0);
+    let mut inbox = Inbox::default();
+    assert_eq!((b.poll(&mut inbox, 16), inbox.frames[0].len()), (1, 100));
+    a.close_peer(b_at_a);
+    b.close_peer(a_at_b);
+    assert_eq!((fill(&mut a), take(&mut b, u64::MAX)), (0, 0));
+}
+
+#[test]
 fn an_arena_that_is_made_later_is_used_once_the_peer_reads_it() {
     let (mut a, mut b, b_at_a, a_at_b) = joined(ShmConfig::default());
     let arena = Arena::new(1 << 20).unwrap();
