@@ -41,6 +41,11 @@ pub const PHASE: u32 = 0xff;
 /// In a count of calls: those that begin now know of the channel. Set only while no other call is on its way.
 pub const AWARE: u32 = 1 << 31;
 
+/// Of [`Connection::sleeps`]: not asked yet, no, and yes.
+const UNKNOWN: u32 = 0;
+const NEVER: u32 = 1;
+const MAY: u32 = 2;
+
 /// How many times the calls so far before the broker is asked again.
 const AGAIN: u32 = 4;
 /// Calls between two looks whether the broker may be asked.
@@ -67,6 +72,8 @@ pub struct Connection {
     /// How it is waited for in sets, and whether for edges; see `sets.rs`.
     pub watch: AtomicU32,
     pub edges: AtomicU32,
+    /// Whether a read may sleep; see [`Connection::sleeps`].
+    sleeps: AtomicU32,
     /// TCP_NODELAY as the program wants it, once it is not what the kernel has.
     pub has_nodelay: AtomicBool,
     pub nodelay: AtomicU32,
@@ -94,6 +101,7 @@ impl Connection {
             aware_in: AtomicU32::new(0),
             watch: AtomicU32::new(0),
             edges: AtomicU32::new(0),
+            sleeps: AtomicU32::new(UNKNOWN),
             has_nodelay: AtomicBool::new(false),
             nodelay: AtomicU32::new(0),
             has_end: AtomicBool::new(false),
@@ -156,6 +164,7 @@ impl Connection {
         }
         self.watch.store(sets::UNWATCHED, Ordering::Relaxed);
         self.edges.store(0, Ordering::Relaxed);
+        self.sleeps.store(UNKNOWN, Ordering::Relaxed);
         self.has_nodelay.store(false, Ordering::Relaxed);
         let role = match role {
             Role::Active => 1,
@@ -204,6 +213,24 @@ impl Connection {
             Reason::None => None,
             reason => Some(reason),
         }
+    }
+
+    /// Whether a read may sleep, as far as this process knows; `ask` is for the first time. Another process that has the connection may
+    /// have changed it: only what is slow or fast may depend on this, never a result.
+    pub fn sleeps(&self, ask: impl FnOnce() -> bool) -> bool {
+        match self.sleeps.load(Ordering::Relaxed) {
+            UNKNOWN => {
+                let may = ask();
+                self.now_sleeps(may);
+                may
+            }
+            known => known == MAY,
+        }
+    }
+
+    /// The program has said whether a read may sleep.
+    pub fn now_sleeps(&self, may: bool) {
+        self.sleeps.store(if may { MAY } else { NEVER }, Ordering::Relaxed);
     }
 
     fn calls_on_their_way(&self) -> u32 {

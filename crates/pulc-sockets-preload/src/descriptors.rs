@@ -142,6 +142,12 @@ pub unsafe extern "C-unwind" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_in
 pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
     // SAFETY: the caller's promise; whatever stands behind the command is one word.
     let result = unsafe { next::fcntl(fd, command, argument) };
+    if command == libc::F_SETFL
+        && result == 0
+        && let Some(call) = table::touch(fd)
+    {
+        call.connection.now_sleeps(argument as c_int & libc::O_NONBLOCK == 0);
+    }
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => copied(fd, result),
         libc::F_SETOWN | F_SETSIG | libc::F_SETFL

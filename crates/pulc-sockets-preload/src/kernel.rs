@@ -58,6 +58,10 @@ impl Kernel for Socket {
         result(sent).map(drop)
     }
 
+    fn acknowledge(&self) {
+        set_option(self.fd, libc::IPPROTO_TCP, libc::TCP_QUICKACK, 1);
+    }
+
     fn has_room(&self, bytes: usize) -> bool {
         // Twice, for what the kernel keeps beside the bytes; and what waits already is not much.
         let room = option(self.fd, libc::SOL_SOCKET, libc::SO_SNDBUF).unwrap_or(0) as usize;
@@ -70,8 +74,7 @@ impl Kernel for Socket {
     }
 
     fn cpu(&self) -> u32 {
-        // SAFETY: takes nothing; where the system does not know, all are on one.
-        u32::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
+        core()
     }
 
     fn is_alive(&self, thread: u32) -> bool {
@@ -79,6 +82,12 @@ impl Kernel for Socket {
         let asked = unsafe { libc::syscall(libc::SYS_tkill, thread, 0) };
         asked == 0 || crate::next::errno() != libc::ESRCH
     }
+}
+
+/// The core that this thread is on.
+pub fn core() -> u32 {
+    // SAFETY: takes nothing; where the system does not know, all are on one.
+    u32::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
 }
 
 thread_local! {

@@ -64,7 +64,7 @@ pub unsafe fn receive(call: &Call, fd: c_int, parts: *const iovec, count: usize,
     if flags & libc::MSG_TRUNC != 0 {
         // SAFETY: only the lengths are read.
         let wanted = (0..count).map(|index| unsafe { (*parts.add(index)).iov_len }).sum();
-        return Some(discard(end, &kernel, wanted, flags));
+        return Some(discard(call, end, &kernel, wanted, flags));
     }
     let mut room = [const { MaybeUninit::uninit() }; PARTS];
     // SAFETY: the caller's promise.
@@ -76,7 +76,7 @@ pub unsafe fn receive(call: &Call, fd: c_int, parts: *const iovec, count: usize,
     let (peek, mut done) = (flags & libc::MSG_PEEK != 0, 0);
     let wants_all = flags & libc::MSG_WAITALL != 0 && !peek;
     loop {
-        match once(end, &kernel, to, peek, flags, done) {
+        match once(call, end, &kernel, to, peek, flags, done) {
             Ok(0) => return Some(done as ssize_t),
             Ok(got) => {
                 done += got;
@@ -99,13 +99,13 @@ pub unsafe fn receive(call: &Call, fd: c_int, parts: *const iovec, count: usize,
 }
 
 /// Takes bytes and drops them.
-fn discard(end: &End, kernel: &Socket, wanted: usize, flags: c_int) -> ssize_t {
+fn discard(call: &Call, end: &End, kernel: &Socket, wanted: usize, flags: c_int) -> ssize_t {
     let mut done = 0;
     while done < wanted {
         let mut scratch = [0; SCRATCH];
         let mut parts = [IoSliceMut::new(&mut scratch[..(wanted - done).min(SCRATCH)])];
         let only = if done > 0 { libc::MSG_DONTWAIT } else { 0 };
-        match once(end, kernel, &mut parts, flags & libc::MSG_PEEK != 0, flags | only, done) {
+        match once(call, end, kernel, &mut parts, flags & libc::MSG_PEEK != 0, flags | only, done) {
             Ok(0) => break,
             Ok(got) => done += got,
             Err(_) if done > 0 => break,
@@ -123,6 +123,7 @@ fn discard(end: &End, kernel: &Socket, wanted: usize, flags: c_int) -> ssize_t {
 
 /// Some bytes, the end (0), or an error number. `done`: so many are there already, so an error is told later.
 fn once(
+    call: &Call,
     end: &End,
     kernel: &Socket,
     to: &mut [IoSliceMut<'_>],
@@ -130,6 +131,11 @@ fn once(
     flags: c_int,
     done: usize,
 ) -> Result<usize, i32> {
+    let may_sleep = flags & libc::MSG_DONTWAIT == 0;
+    if may_sleep && end.is_dry() {
+        // Nothing is gained by asking the kernel first: the sleep finds out the same.
+        wait(call, end, kernel)?;
+    }
     loop {
         match end.receive(kernel, to, peek) {
             Incoming::Got(got) => return Ok(got),
@@ -142,16 +148,17 @@ fn once(
             }
             Incoming::Empty => {}
         }
-        if flags & libc::MSG_DONTWAIT != 0 || is_nonblocking(kernel.fd) {
+        if !may_sleep {
             return Err(libc::EAGAIN);
         }
-        wait(end, kernel)?;
+        wait(call, end, kernel)?;
     }
 }
 
-/// Sleeps until the kernel's socket becomes readable, as a read would: time limits, signals and restarts are the kernel's.
-fn wait(end: &End, kernel: &Socket) -> Result<(), i32> {
-    if end.look_around(kernel) {
+/// Sleeps until the kernel's socket becomes readable, as a read would: time limits, signals and restarts are the kernel's, and that
+/// nobody sleeps on a descriptor that does not block.
+fn wait(call: &Call, end: &End, kernel: &Socket) -> Result<(), i32> {
+    if call.connection.sleeps(|| !is_nonblocking(kernel.fd)) && end.look_around(kernel) {
         return Ok(());
     }
     let asleep = Asleep::enter(0);

@@ -131,6 +131,13 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: libc::Ioctl, argument:
     // SAFETY: the caller's promise; whatever stands behind the request is one word.
     let result = unsafe { next::ioctl(fd, request, argument) };
     if result == 0
+        && request == libc::FIONBIO
+        && let Some(call) = &call
+    {
+        // SAFETY: the kernel has read an int there.
+        call.connection.now_sleeps(unsafe { (argument as *const c_int).read_unaligned() } == 0);
+    }
+    if result == 0
         && argument != 0
         && (request == libc::FIONREAD || request == libc::TIOCOUTQ)
         && let Some(call) = call

@@ -3,10 +3,10 @@
 
 use crate::asleep::Asleep;
 use crate::kernel::Socket;
-use crate::promoted::{end_of, socket};
+use crate::promoted::{end_of, look_around, socket};
 use crate::{next, sets, table};
 use libc::{c_int, fd_set, pollfd, sigset_t, timespec};
-use pulc_sockets::{End, Wait};
+use pulc_sockets::{End, TOGETHER, Wait};
 use std::time::{Duration, Instant};
 
 const INPUT: i16 = libc::POLLIN | libc::POLLRDNORM;
@@ -61,6 +61,9 @@ fn is_true_input(fd: c_int) -> bool {
 pub unsafe fn poll(fds: &mut [pollfd], limit: Option<Duration>, mask: *const sigset_t) -> c_int {
     fds.iter().filter(|entry| sets::is_set(entry.fd)).for_each(|entry| sets::nest(entry.fd));
     let deadline = Deadline::after(limit);
+    if is_long(limit) && fds.len() <= TOGETHER {
+        look_before_sleep(fds.iter().filter(|entry| entry.events & INPUT != 0).map(|entry| entry.fd));
+    }
     let asleep = Asleep::enter(0);
     loop {
         let is_ready = fds.iter().any(|entry| entry.events & INPUT != 0 && has_input(entry.fd));
@@ -89,6 +92,18 @@ pub unsafe fn poll(fds: &mut [pollfd], limit: Option<Duration>, mask: *const sig
             return count;
         }
     }
+}
+
+/// Whether a wait is long against a look.
+pub fn is_long(limit: Option<Duration>) -> bool {
+    limit.is_none_or(|limit| limit >= Duration::from_millis(1))
+}
+
+/// Looks at the rings of a few descriptors before a sleep for all of them.
+fn look_before_sleep(wanted: impl Iterator<Item = c_int>) {
+    let mut fds = [-1; TOGETHER];
+    fds.iter_mut().zip(wanted).for_each(|(to, fd)| *to = fd);
+    look_around(&fds);
 }
 
 /// A set of `select` as words.
@@ -152,6 +167,9 @@ pub unsafe fn select(
     let wanted = sets_of.map(|set| unsafe { bits(set, wide) });
     each(&wanted[0], wide).filter(|fd| sets::is_set(*fd)).for_each(sets::nest);
     let deadline = Deadline::after(limit);
+    if is_long(limit) && each(&wanted[0], wide).nth(TOGETHER).is_none() {
+        look_before_sleep(each(&wanted[0], wide));
+    }
     let _asleep = Asleep::enter(0);
     loop {
         let is_ready = each(&wanted[0], wide).any(has_input);

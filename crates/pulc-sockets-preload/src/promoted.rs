@@ -9,7 +9,7 @@ use crate::{joining, sets, settings};
 use libc::c_int;
 use pulc_hal::os::tcp_counts;
 use pulc_sockets::message::Reason;
-use pulc_sockets::{End, Flag, Parting};
+use pulc_sockets::{End, Flag, Parting, TOGETHER};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::sync::atomic::Ordering;
 
@@ -123,6 +123,21 @@ pub fn retire(call: &Call) {
     if counts.iter().all(|count| count.load(Ordering::SeqCst) & AWARE == 0) {
         connection.turn(phase::AWARE, phase::LEFT);
     }
+}
+
+/// Looks at the rings of these descriptors before a sleep for all of them.
+pub fn look_around(fds: &[c_int; TOGETHER]) {
+    // While a call lives, its connection and the channel of it stay.
+    let calls = fds.map(table::touch);
+    let ends = calls.each_ref().map(|call| end_of(call.as_ref()?));
+    let Some(first) = ends.iter().flatten().next() else { return };
+    let Some(kernel) = calls.iter().zip(fds).find_map(|(call, fd)| Some(socket(call.as_ref()?, *fd))) else { return };
+    let (mut rings, mut count) = ([*first; TOGETHER], 0);
+    for end in ends.iter().flatten() {
+        rings[count] = end;
+        count += 1;
+    }
+    pulc_sockets::look_around(&rings[..count], &kernel);
 }
 
 /// Before somebody uses the connection who knows nothing of all this. When it returns, the connection is an ordinary one; if that

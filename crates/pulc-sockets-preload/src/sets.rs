@@ -6,12 +6,12 @@
 //! one, and there is room. Any other is *parked*: it is rung for whenever something comes to its empty ring.
 
 use crate::connection::Connection;
-use crate::kernel::me;
+use crate::kernel::{core, me};
 use crate::promoted::end_of;
 use crate::table;
 use libc::{c_int, epoll_event};
 use pulc_sockets::board::WORDS;
-use pulc_sockets::{End, Flag};
+use pulc_sockets::{End, Flag, Luck, Other};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
@@ -21,6 +21,9 @@ const SETS: usize = WORDS as usize;
 const MEMBERS: usize = 256;
 /// Turns at the rings between two at the kernel.
 const TURNS: u32 = 32;
+/// Of the waits for empty rings one of so many asks the kernel first, and so many more do once it had something.
+const WAITS: u32 = 8;
+const BUSY: u32 = 64;
 
 /// How a connection is waited for, see [`Connection::watch`]: nobody, the number of a set, or in a way that is not followed.
 pub const UNWATCHED: u32 = 0;
@@ -47,6 +50,11 @@ struct Set {
     is_nested: AtomicU32,
     count: AtomicU32,
     turns: AtomicU32,
+    /// How well looking has done; and the descriptor, and one more, of what was found last.
+    luck: AtomicU32,
+    sender: AtomicU32,
+    /// Waits for which the kernel has its turn first: it had something lately.
+    busy: AtomicU32,
     members: UnsafeCell<[Member; MEMBERS]>,
 }
 
@@ -61,6 +69,9 @@ impl Set {
             is_nested: AtomicU32::new(0),
             count: AtomicU32::new(0),
             turns: AtomicU32::new(0),
+            luck: AtomicU32::new(0),
+            sender: AtomicU32::new(0),
+            busy: AtomicU32::new(0),
             members: UnsafeCell::new([Member { fd: 0, events: 0, data: 0, told: 0 }; MEMBERS]),
         }
     }
@@ -115,6 +126,9 @@ pub fn number(set: c_int) -> u32 {
         if place.is_taken.compare_exchange(0, 1, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
             place.count.store(0, Ordering::Relaxed);
             place.is_nested.store(0, Ordering::Relaxed);
+            place.luck.store(0, Ordering::Relaxed);
+            place.sender.store(0, Ordering::Relaxed);
+            place.busy.store(0, Ordering::Relaxed);
             at.store(number as u8, Ordering::Release);
             return number as u32;
         }
@@ -271,6 +285,43 @@ pub fn is_kernels_turn(number: u32) -> bool {
     ALL[number as usize].turns.fetch_add(1, Ordering::Relaxed) % TURNS == TURNS - 1
 }
 
+/// Looks at the rings for a while, as [`collect`] does; events found.
+pub fn look_around(number: u32, max: usize, put: impl Fn(usize, epoll_event)) -> usize {
+    let set = &ALL[number as usize];
+    let Some(other) = Other::on(core_of_sender(set), core() + 1) else { return 0 };
+    let mut found = 0;
+    Luck(&set.luck).look(other, || {
+        found = collect(number, max, &put);
+        found > 0
+    });
+    found
+}
+
+/// The core, and one more, of who has sent what was found last, or of any other end.
+fn core_of_sender(set: &Set) -> u32 {
+    let fd = match set.sender.load(Ordering::Relaxed) {
+        0 => set.with(|members, count| members[..*count].first().map(|member| member.fd)).flatten(),
+        known => Some(known as c_int - 1),
+    };
+    let call = fd.and_then(table::touch);
+    call.as_ref().and_then(end_of).map_or(0, End::peer_core)
+}
+
+/// Whether the kernel has its turn before a wait for rings that are empty.
+pub fn is_kernel_first(number: u32) -> bool {
+    let set = &ALL[number as usize];
+    let busy = set.busy.load(Ordering::Relaxed);
+    if busy > 0 {
+        set.busy.store(busy - 1, Ordering::Relaxed);
+    }
+    busy > 0 || set.turns.load(Ordering::Relaxed).is_multiple_of(WAITS)
+}
+
+/// The kernel had something although the rings were empty.
+pub fn kernel_was_busy(number: u32) {
+    ALL[number as usize].busy.store(BUSY, Ordering::Relaxed);
+}
+
 /// Events of members whose rings have something; never two of one member. `events` has room for `max`.
 pub fn collect(number: u32, max: usize, mut put: impl FnMut(usize, epoll_event)) -> usize {
     let found = ALL[number as usize].with(|members, count| {
@@ -285,6 +336,7 @@ pub fn collect(number: u32, max: usize, mut put: impl FnMut(usize, epoll_event))
             let Some(end) = end_of(&call) else { continue };
             let events = ready(member, end);
             if events != 0 {
+                ALL[number as usize].sender.store(member.fd as u32 + 1, Ordering::Relaxed);
                 put(found, epoll_event { events, u64: member.data });
                 found += 1;
             }

@@ -139,7 +139,27 @@ pub unsafe extern "C-unwind" fn pselect(
     }
 }
 
-/// A wait for a set: the rings first, but for the kernel's turns; then asleep, once more the rings, and the kernel.
+/// Of a wait.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Length {
+    None,
+    /// Against a look at the rings.
+    Short,
+    Long,
+}
+
+impl Length {
+    fn of(limit: Option<Duration>) -> Length {
+        match limit {
+            Some(Duration::ZERO) => Length::None,
+            limit if polls::is_long(limit) => Length::Long,
+            _ => Length::Short,
+        }
+    }
+}
+
+/// A wait for a set: the rings first, but for the kernel's turns; then, if that has paid, a look around; then asleep, once more the
+/// rings, and the kernel.
 ///
 /// # Safety
 /// `events` has room for `max` events; `kernel` waits, or only looks if told so.
@@ -147,7 +167,7 @@ unsafe fn wait(
     set: c_int,
     events: *mut epoll_event,
     max: c_int,
-    is_look: bool,
+    length: Length,
     kernel: impl Fn(bool) -> c_int,
 ) -> c_int {
     let number = sets::number(set);
@@ -167,8 +187,21 @@ unsafe fn wait(
             return found as c_int;
         }
     }
-    if is_look {
+    if length == Length::None {
         return kernel(true);
+    }
+    if has_members && length == Length::Long {
+        if sets::is_kernel_first(number) {
+            let found = kernel(true);
+            if found != 0 {
+                sets::kernel_was_busy(number);
+                return found;
+            }
+        }
+        let found = sets::look_around(number, room, put);
+        if found > 0 {
+            return found as c_int;
+        }
     }
     let asleep = Asleep::enter(number);
     if has_members {
@@ -188,7 +221,7 @@ unsafe fn wait(
 pub unsafe extern "C-unwind" fn epoll_wait(set: c_int, events: *mut epoll_event, max: c_int, limit_ms: c_int) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        wait(set, events, max, limit_ms == 0, |look| {
+        wait(set, events, max, Length::of(milliseconds(limit_ms)), |look| {
             next::epoll_wait(set, events, max, if look { 0 } else { limit_ms })
         })
     }
@@ -210,7 +243,7 @@ pub unsafe extern "C-unwind" fn epoll_pwait(
         unsafe { next::epoll_pwait(set, events, max, limit_ms, mask) }
     };
     // SAFETY: the caller's promise.
-    unsafe { wait(set, events, max, limit_ms == 0, kernel) }
+    unsafe { wait(set, events, max, Length::of(milliseconds(limit_ms)), kernel) }
 }
 
 /// # Safety
@@ -225,14 +258,19 @@ pub unsafe extern "C-unwind" fn epoll_pwait2(
 ) -> c_int {
     static NONE: timespec = timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the caller's promise.
-    let is_look = unsafe { limit.as_ref() }.is_some_and(|limit| limit.tv_sec == 0 && limit.tv_nsec == 0);
+    let wanted = unsafe { limit.as_ref() }.map(polls::duration);
+    let length = match wanted {
+        // The kernel refuses it.
+        Some(None) => Length::Short,
+        wanted => Length::of(wanted.flatten()),
+    };
     let kernel = |look| {
         let limit = if look { &raw const NONE } else { limit };
         // SAFETY: the caller's promise.
         unsafe { next::epoll_pwait2(set, events, max, limit, mask) }
     };
     // SAFETY: the caller's promise.
-    unsafe { wait(set, events, max, is_look, kernel) }
+    unsafe { wait(set, events, max, length, kernel) }
 }
 
 /// # Safety

@@ -56,6 +56,8 @@ impl Kernel for Counting {
         Ok(())
     }
 
+    fn acknowledge(&self) {}
+
     fn has_room(&self, _: usize) -> bool {
         true
     }

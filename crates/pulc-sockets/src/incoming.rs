@@ -30,6 +30,8 @@ use Step::{Again, Is};
 
 /// Bells are taken so many at a time.
 const BELLS: usize = 64;
+/// Bells that the other end's kernel may have on its way without hearing of them. It begins with ten at most.
+const UNHEARD: u32 = 4;
 /// Parts of a scattered read that are filled from the kernel in one go.
 const PARTS: usize = 16;
 
@@ -46,6 +48,16 @@ impl End {
                 return incoming;
             }
         }
+    }
+
+    /// Whether nothing can come but by the ring, and nothing is there: then a reader that sleeps need not ask the kernel before.
+    #[inline]
+    pub fn is_dry(&self) -> bool {
+        let seen = self.in_rx(rx::SEEN).load(Ordering::SeqCst);
+        is_ring(seen)
+            && self.in_tx(tx::EPOCH).load(Ordering::SeqCst) == seen
+            && self.arrived() == self.in_rx64(rx::GOT).load(Ordering::Relaxed)
+            && self.in_rx(rx::ERROR).load(Ordering::Relaxed) == 0
     }
 
     /// Asked after the caller has said on the board that it sleeps, and before it does.
@@ -78,8 +90,12 @@ impl End {
         }
     }
 
-    /// An error that the kernel has told to somebody who only waited.
+    /// An error that the kernel has told to somebody who only waited. A reset that only means the end is not kept: the kernel says the end
+    /// from now on.
     pub fn keep_error(&self, number: i32) {
+        if number == errno::CONNRESET && self.was_heard() {
+            return;
+        }
         self.in_rx(rx::ERROR).store(number as u32, Ordering::Relaxed);
     }
 
@@ -135,12 +151,34 @@ impl End {
         // What the kernel has accepted as bells stands before anything else that it has accepted since: they are not mistaken.
         let silenced = self.in_rx(rx::SILENCED).load(Ordering::Relaxed);
         let rung = self.in_tx(tx::RUNG).load(Ordering::SeqCst).wrapping_sub(silenced);
-        let wanted = (rung.min(claimed) as usize).min(BELLS);
-        if wanted > 0 {
-            // Said before done: should this process die between, too few are taken later, never too many.
-            self.in_rx(rx::SILENCED).store(silenced.wrapping_add(wanted as u32), Ordering::SeqCst);
-            let taken = self.take_from_kernel(kernel, wanted).unwrap_or(0);
-            self.in_rx(rx::SILENCED).store(silenced.wrapping_add(taken.min(wanted) as u32), Ordering::SeqCst);
+        let wanted = if rung < claimed { rung.max(self.bells_there(kernel, claimed)) } else { claimed };
+        self.drop_bells(kernel, (wanted as usize).min(BELLS));
+    }
+
+    /// The sender has rung and has not come to say so: how many of its bells are in the kernel already, at most `claimed`. None if more
+    /// has come meanwhile.
+    fn bells_there(&self, kernel: &impl Kernel, claimed: u32) -> u32 {
+        let epoch = self.in_rx(rx::SEEN).load(Ordering::Relaxed);
+        let room = (claimed as usize).min(BELLS);
+        let there = kernel.recv(&mut [IoSliceMut::new(&mut [0; BELLS][..room])], true).unwrap_or(0);
+        // After the look: what was there while the ring went on is a bell.
+        let goes_on = self.in_tx(tx::EPOCH).load(Ordering::SeqCst) == epoch;
+        if goes_on && self.unread() == 0 { there as u32 } else { 0 }
+    }
+
+    /// Takes so many bells, which are in the kernel.
+    fn drop_bells(&self, kernel: &impl Kernel, wanted: usize) {
+        if wanted == 0 {
+            return;
+        }
+        let silenced = self.in_rx(rx::SILENCED).load(Ordering::Relaxed);
+        // Said before done: should this process die between, too few are taken later, never too many.
+        self.in_rx(rx::SILENCED).store(silenced.wrapping_add(wanted as u32), Ordering::SeqCst);
+        let taken = self.take_from_kernel(kernel, wanted).unwrap_or(0);
+        let now = silenced.wrapping_add(taken.min(wanted) as u32);
+        self.in_rx(rx::SILENCED).store(now, Ordering::SeqCst);
+        if silenced / UNHEARD != now / UNHEARD {
+            kernel.acknowledge();
         }
     }
 
@@ -194,11 +232,7 @@ impl End {
             bells.fetch_add(claimed, Ordering::SeqCst);
             return;
         }
-        let wanted = (claimed.max(1) as usize).min(there).min(BELLS);
-        let silenced = self.in_rx(rx::SILENCED).load(Ordering::Relaxed);
-        self.in_rx(rx::SILENCED).store(silenced.wrapping_add(wanted as u32), Ordering::SeqCst);
-        let taken = self.take_from_kernel(kernel, wanted).unwrap_or(0);
-        self.in_rx(rx::SILENCED).store(silenced.wrapping_add(taken as u32), Ordering::SeqCst);
+        self.drop_bells(kernel, (claimed.max(1) as usize).min(there).min(BELLS));
     }
 
     /// The kernel resets a connection that is closed with something unread in it, and a bell is something. If the other end has taken

@@ -13,6 +13,9 @@ pub trait Kernel {
     fn recv(&self, to: &mut [IoSliceMut<'_>], peek: bool) -> Result<usize, i32>;
     /// Sends one byte.
     fn ring(&self) -> Result<(), i32>;
+    /// Tells the other end's kernel at once what has arrived. It waits for bytes that go back otherwise, and where these go by a ring it
+    /// waits in vain, until the sender may not send a bell more.
+    fn acknowledge(&self);
     /// Whether the kernel surely takes so many bytes without waiting.
     fn has_room(&self, bytes: usize) -> bool;
     /// The calling thread; never zero.

@@ -30,3 +30,4 @@ pub use kernel::{Kernel, Wait};
 pub use layout::{CHANNEL_BYTES, RING_BYTES, Side};
 pub use outgoing::Outgoing;
 pub use parting::Parting;
+pub use spinning::{Luck, Other, TOGETHER, look_around};

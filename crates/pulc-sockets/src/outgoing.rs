@@ -40,7 +40,7 @@ impl End {
         }
         let mut done = 0;
         if is_ring(epoch) {
-            self.say_core(kernel);
+            self.say_core(kernel.cpu() + 1);
             let total: usize = parts.iter().map(|part| part.len()).sum();
             let is_over = match self.put(board, kernel, parts, total, &mut done) {
                 Ok(is_over) => is_over,

@@ -1,51 +1,216 @@
-//! Looking at the ring for a moment before sleeping: only while the other end was last on another core, and only as long as it pays. A
-//! sleep and its end cost more than a short look, but a look that takes the core from who would send costs more than both.
+//! Looking at rings for a while before a sleep, only as long as it pays. A bell, the sleep that it ends and the way back cost as much as
+//! many looks, most of all where cores are virtual. Where the other end was last on another core, this one spins; where it was on this
+//! one, it is let go first: each look gives the core away once. Whoever was away from the core for long meanwhile shares it with somebody
+//! else, and does not look again for some time.
 
 use crate::channel::End;
 use crate::kernel::Kernel;
-use crate::layout::{end, rx};
-use std::sync::atomic::Ordering;
+use crate::layout::{end, is_ring, rx, tx};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
-/// Looks of one wait: some microseconds.
-const LOOKS: u32 = 400;
-/// What a look that has paid is worth, against one that has not.
-const GAIN: u32 = 2;
-const LUCK_MAX: u32 = 32;
-/// Without luck, one wait of so many tries again.
-const EVERY: u64 = 64;
+/// Connections that are looked at together.
+pub const TOGETHER: usize = 4;
+/// One look: as long as it takes another core of a virtual machine to wake and to answer.
+const LOOK: Duration = Duration::from_micros(150);
+/// Who did not run for so long has been sent away: somebody else wants the core.
+const AWAY: Duration = Duration::from_micros(40);
+
+/// Times that a core is given to another one that may send.
+const YIELDS: u32 = 6;
+/// Who gave the core away and gets it back so late has given it to somebody else.
+const LENT: Duration = Duration::from_micros(200);
+
+/// Where the other end is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Other {
+    /// On this core: it cannot send while somebody else runs here.
+    Here,
+    Elsewhere,
+}
+
+impl Other {
+    /// From the numbers of cores, and one more, of the other end (zero: not known) and of this one.
+    pub fn on(theirs: u32, mine: u32) -> Option<Other> {
+        match theirs {
+            0 => None,
+            _ if theirs == mine => Some(Other::Here),
+            _ => Some(Other::Elsewhere),
+        }
+    }
+
+    fn away(self) -> Duration {
+        match self {
+            Other::Here => LENT,
+            Other::Elsewhere => AWAY,
+        }
+    }
+}
+
+/// What came of a look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Look {
+    Found,
+    Nothing,
+    /// The core was taken away.
+    Away,
+}
+
+/// How well looking has done lately, in a word that any thread may write: it decides what is fast, never what is right.
+/// Bits 0 to 7: luck; 8 to 15: logarithm of the waits between two tries without luck; 16 to 31: waits until the next try.
+pub struct Luck<'a>(pub &'a AtomicU32);
+
+const LUCK_MAX: u32 = 16;
+/// Logarithms of waits between tries.
+const RARE_MIN: u32 = 2;
+const RARE_MAX: u32 = 12;
+
+impl Luck<'_> {
+    fn may_pay(&self) -> bool {
+        let word = self.0.load(Ordering::Relaxed);
+        word & 0xff != 0 || word >> 16 == 0
+    }
+
+    fn learn(&self, outcome: Option<Look>) {
+        self.0.store(learned(self.0.load(Ordering::Relaxed), outcome), Ordering::Relaxed);
+    }
+
+    /// Looks until `found` says yes, if looks have paid; true then. `found` is asked at least once.
+    pub fn look(&self, other: Other, mut found: impl FnMut() -> bool) -> bool {
+        if found() {
+            return true;
+        }
+        if !self.may_pay() {
+            self.learn(None);
+            return false;
+        }
+        let began = Instant::now();
+        let (mut last, mut yields) = (began, 0);
+        loop {
+            if other == Other::Here {
+                std::thread::yield_now();
+                yields += 1;
+            } else {
+                std::hint::spin_loop();
+            }
+            let (has, now) = (found(), Instant::now());
+            let was_away = now.duration_since(last) > other.away();
+            last = now;
+            let is_over = yields == YIELDS || now.duration_since(began) > LOOK;
+            if has || was_away || is_over {
+                self.learn(Some(match (was_away, has) {
+                    (true, _) => Look::Away,
+                    (false, true) => Look::Found,
+                    (false, false) => Look::Nothing,
+                }));
+                return has;
+            }
+        }
+    }
+}
+
+/// The word after a look, or after a wait without one.
+fn learned(word: u32, outcome: Option<Look>) -> u32 {
+    let (luck, rare, left) = ((word & 0xff).min(LUCK_MAX), word >> 8 & 0xff, word >> 16);
+    let made = |luck: u32, rare: u32, left: u32| luck | rare << 8 | left << 16;
+    let without = || {
+        let rare = (rare + 1).clamp(RARE_MIN, RARE_MAX);
+        made(0, rare, 1 << rare)
+    };
+    match outcome {
+        Some(Look::Found) => made((luck + 1).min(LUCK_MAX), 0, 0),
+        Some(Look::Nothing) if luck > 1 => made(luck - 1, 0, 0),
+        Some(Look::Nothing | Look::Away) => without(),
+        None => made(luck, rare, left.saturating_sub(1)),
+    }
+}
 
 impl End {
+    /// Looks at this ring alone; true when something came.
+    pub fn look_around(&self, kernel: &impl Kernel) -> bool {
+        look_around(&[self], kernel)
+    }
+
     /// Says which core this end is on.
     #[inline]
-    pub(crate) fn say_core(&self, kernel: &impl Kernel) {
-        let core = kernel.cpu() + 1;
+    pub(crate) fn say_core(&self, core: u32) {
         let said = self.mine(end::CPU);
         if said.load(Ordering::Relaxed) != core {
             said.store(core, Ordering::Relaxed);
         }
     }
 
-    /// True when something came.
-    pub fn look_around(&self, kernel: &impl Kernel) -> bool {
-        self.say_core(kernel);
-        let theirs = self.theirs(end::CPU).load(Ordering::Relaxed);
-        if theirs == 0 || theirs == kernel.cpu() + 1 {
-            return false;
+    /// The core that the other end was on when it sent last, and one more; zero: nobody knows.
+    #[inline]
+    pub fn peer_core(&self) -> u32 {
+        self.theirs(end::CPU).load(Ordering::Relaxed)
+    }
+}
+
+/// Looks at these rings before a sleep for all of them; true when something came. Those whose sender is on the kernel just now are left
+/// out: a look at their rings finds nothing. One luck speaks for all.
+pub fn look_around(ends: &[&End], kernel: &impl Kernel) -> bool {
+    let core = kernel.cpu() + 1;
+    let rings = || ends.iter().filter(|end| is_ring(end.in_tx(tx::EPOCH).load(Ordering::Relaxed)));
+    let found = || rings().any(|end| end.unread() != 0);
+    let Some(first) = rings().next() else { return false };
+    let others = || rings().map(|end| Other::on(end.peer_core(), core));
+    let other = if others().any(|other| other.is_none()) {
+        return found();
+    } else if others().any(|other| other == Some(Other::Here)) {
+        Other::Here
+    } else {
+        Other::Elsewhere
+    };
+    Luck(first.in_rx(rx::LUCK)).look(other, found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waits(word: &AtomicU32, count: u32, outcome: Look) -> u32 {
+        let luck = Luck(word);
+        let mut looks = 0;
+        for _ in 0..count {
+            let may = luck.may_pay();
+            looks += u32::from(may);
+            luck.learn(may.then_some(outcome));
         }
-        let luck = self.in_rx(rx::LUCK);
-        let known = luck.load(Ordering::Relaxed).min(LUCK_MAX);
-        let got = self.in_rx64(rx::GOT).load(Ordering::Relaxed);
-        if known == 0 && !got.is_multiple_of(EVERY) {
-            return false;
-        }
-        for _ in 0..LOOKS {
-            if self.arrived() != got {
-                luck.store((known + GAIN).min(LUCK_MAX), Ordering::Relaxed);
-                return true;
-            }
-            std::hint::spin_loop();
-        }
-        luck.store(known.saturating_sub(1), Ordering::Relaxed);
-        false
+        looks
+    }
+
+    #[test]
+    fn looks_that_do_not_pay_become_rare_and_come_back_when_they_pay() {
+        let word = AtomicU32::new(0);
+        assert!(Luck(&word).may_pay(), "the first wait tries");
+        let looks = waits(&word, 10_000, Look::Nothing);
+        assert!((3..=12).contains(&looks), "{looks} of 10000 waits looked");
+        // The next try that pays brings them back, and then some may fail.
+        let before = waits(&word, 1 << RARE_MAX, Look::Nothing);
+        assert!(before <= 2, "{before}");
+        word.store(0, Ordering::Relaxed);
+        assert_eq!(waits(&word, 100, Look::Found), 100);
+        assert_eq!(waits(&word, LUCK_MAX, Look::Nothing), LUCK_MAX);
+        assert!(!Luck(&word).may_pay(), "no luck is left");
+    }
+
+    #[test]
+    fn who_is_sent_away_does_not_look_again_for_long() {
+        let word = AtomicU32::new(0);
+        assert_eq!(waits(&word, 100, Look::Found), 100);
+        assert_eq!(waits(&word, 1 + (1 << RARE_MIN), Look::Away), 1);
+    }
+
+    #[test]
+    fn a_look_finds_what_comes_while_it_looks() {
+        let word = AtomicU32::new(0);
+        let mut looks = 0;
+        let found = Luck(&word).look(Other::Here, || {
+            looks += 1;
+            looks == 3
+        });
+        assert!(found && looks == 3);
+        assert!(!Luck(&AtomicU32::new(1 << 16)).look(Other::Elsewhere, || false), "it is not the time for a try");
     }
 }

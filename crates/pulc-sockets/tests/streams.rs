@@ -5,6 +5,7 @@ use pulc_hal::os::tcp_counts;
 use pulc_sockets::{Board, CHANNEL_BYTES, End, Flag, Incoming, Kernel, Outgoing, Parting, Side, Wait, create};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, SendFlags};
+use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
@@ -31,6 +32,11 @@ impl Random {
     }
 }
 
+thread_local! {
+    /// Times that this thread has told the other end's kernel what has arrived.
+    static ACKNOWLEDGED: Cell<u32> = const { Cell::new(0) };
+}
+
 struct Socket<'a> {
     stream: &'a TcpStream,
     is_active: bool,
@@ -54,6 +60,11 @@ impl Kernel for Socket<'_> {
     fn ring(&self) -> Result<(), i32> {
         let sent = rustix::net::send(self.stream, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
         sent.map(drop).map_err(|error| error.raw_os_error())
+    }
+
+    fn acknowledge(&self) {
+        ACKNOWLEDGED.set(ACKNOWLEDGED.get() + 1);
+        rustix::net::sockopt::set_tcp_quickack(self.stream, true).unwrap();
     }
 
     fn has_room(&self, _: usize) -> bool {
@@ -299,6 +310,24 @@ fn two_threads_that_sleep_in_the_kernel_lose_no_wake_up() {
             }
         });
     }
+}
+
+#[test]
+fn whoever_hears_bells_and_sends_none_tells_the_other_kernel_that_they_came() {
+    let pair = Pair::new();
+    pair.make_ready();
+    // The receiver sleeps each time, and its answers would go by the ring.
+    pair.board.word(1, 0).store(1, Ordering::SeqCst);
+    let count = 100;
+    for at in 0..count {
+        assert_eq!(pair.send(0, &bytes(0, at, 1)), 1);
+        readable(&pair.streams[1]);
+        let mut room = [0; 8];
+        assert_eq!(pair.receive_into(1, &mut room, false), Incoming::Got(1));
+        assert_eq!(room[0], byte(0, at));
+    }
+    // The kernel's first window has room for ten bells.
+    assert!(u64::from(ACKNOWLEDGED.get()) >= count / 10, "{} of {count} bells were acknowledged", ACKNOWLEDGED.get());
 }
 
 #[test]
