@@ -23,6 +23,9 @@ mod ring;
 mod rounds;
 mod row;
 mod shares;
+mod socket_end;
+mod socket_requests;
+mod sockets;
 mod start;
 mod switch;
 mod waiting;
@@ -62,6 +65,8 @@ enum What {
     Waiting(waiting::Args),
     /// Time from the call that attaches to the first message
     Attach(attach::Args),
+    /// Unmodified programs on kernel TCP, unix sockets and the sockets bypass; redis where it is installed
+    Sockets(sockets::Args),
     /// MPI beside every other MPI on this machine: messages, collectives, blocked processes
     Peers(peers::Args),
     /// The queue and the cluster under it: submissions, many processes on many nodes, a node that is lost
@@ -70,6 +75,8 @@ enum What {
     Plot(plot::Args),
     #[command(hide = true)]
     Rank(rank::Args),
+    #[command(hide = true)]
+    SocketEnd(socket_end::Args),
     #[command(hide = true)]
     Worker { core: u32 },
     #[command(hide = true)]
@@ -90,6 +97,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
         What::Calls(args) => calls::run(args),
         What::Waiting(args) => waiting::run(args),
         What::Attach(args) => attach::run(args),
+        What::Sockets(args) => sockets::run(args),
+        What::SocketEnd(args) => socket_end::run(args).map(|()| ExitCode::SUCCESS),
         What::Peers(args) => peers::run(args),
         What::Queue(args) => queue::run(args),
         What::Plot(args) => plot::run(args),

@@ -139,6 +139,19 @@ fn a_killed_broker_hangs_nobody_neither_open_rings_nor_new_connections() {
 }
 
 #[test]
+fn the_benchmark_tells_every_figure() {
+    if cannot_isolate("the_benchmark_tells_every_figure") {
+        return;
+    }
+    let output = isolated("$PULC bench sockets --quick --json", &[]);
+    let (said, words) = text(&output);
+    assert!(output.status.success(), "{said}{words}");
+    for contest in ["64 bytes one way", "requests of 1 ", "requests of 50 ", "stream", "connections"] {
+        assert!(said.contains(&format!("\"what\":\"{contest}")), "{contest}: {said}{words}");
+    }
+}
+
+#[test]
 fn a_bypassed_program_has_no_children_but_its_own() {
     if cannot_isolate("a_bypassed_program_has_no_children_but_its_own") {
         return;
