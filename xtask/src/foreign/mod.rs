@@ -1,6 +1,6 @@
 //! `cargo xtask foreign`: other people's programs, unmodified, on PULC. MPI: mpi4py's test suite, ScaLAPACK's testers, the Intel MPI
 //! Benchmarks, a tracing tool, and programs that go back and forth between PULC and the reference implementation. TCP: CPython's tests,
-//! redis and nginx on the sockets bypass. Part of `test --full`. Everything foreign is fetched into `target/foreign`; nothing of it is committed. What cannot be had here is
+//! redis, nginx and rsync over ssh on the sockets bypass. Part of `test --full`. Everything foreign is fetched into `target/foreign`; nothing of it is committed. What cannot be had here is
 //! skipped with a reason, never silently.
 
 mod benchmarks;

@@ -1,6 +1,6 @@
 //! Servers and clients as people run them, on the kernel and with rings: redis with a replica, a monitor and a save in the background,
-//! nginx with curl. Each is a script beside this file that prints only what does not depend on time, so what it
-//! prints must be the same both times, and bytes must have gone through rings. Called by `sockets`.
+//! nginx with curl, rsync over ssh. Each is a script beside this file that prints only what does not depend on time, so what it
+//! prints must be the same both times, and bytes must have gone through rings where they can. Called by `sockets`.
 
 use super::sockets::{Mode, isolated, without_rings};
 use super::{Place, debian};
@@ -13,20 +13,40 @@ struct Service {
     script: &'static str,
     /// Files that it needs, and the packages that have them.
     needs: &'static [(&'static str, &'static [&'static str])],
+    /// Whether it uses connections that can be promoted at all.
+    has_rings: bool,
+    /// Becomes other users, which a user namespace with one user cannot have.
+    needs_root: bool,
 }
 
 const CURL: (&str, &[&str]) = ("/usr/bin/curl", &["curl"]);
 
-const SERVICES: [Service; 2] = [
+const SERVICES: [Service; 3] = [
     Service {
         name: "redis",
         script: include_str!("redis.sh"),
         needs: &[("/usr/bin/redis-server", &["redis-server", "redis-tools"])],
+        has_rings: true,
+        needs_root: false,
     },
     Service {
         name: "nginx",
         script: include_str!("nginx.sh"),
         needs: &[("/usr/sbin/nginx", &["nginx-light"]), CURL, ("/usr/bin/openssl", &["openssl"])],
+        has_rings: true,
+        needs_root: false,
+    },
+    // Its server forks for every connection, drops privileges and closes all descriptors that it does not know: it must not break.
+    Service {
+        name: "rsync",
+        script: include_str!("rsync.sh"),
+        needs: &[
+            ("/usr/sbin/sshd", &["openssh-server"]),
+            ("/usr/bin/ssh", &["openssh-client"]),
+            ("/usr/bin/rsync", &["rsync"]),
+        ],
+        has_rings: false,
+        needs_root: true,
     },
 ];
 
@@ -38,6 +58,8 @@ pub fn run(place: &mut Place) -> Vec<String> {
         let missing = service.needs.iter().find(|(file, packages)| !debian(file, packages));
         if let Some((file, packages)) = missing {
             place.tell(&format!("skipped: {name}, there is no {file}; install {}", packages.join(" ")));
+        } else if service.needs_root && !rustix::process::geteuid().is_root() {
+            place.tell(&format!("skipped: {name}, which only root can start"));
         } else {
             failures.extend(compared(place, service));
         }
@@ -57,7 +79,7 @@ fn compared(place: &mut Place, service: &Service) -> Option<String> {
         if let Err(why) = outcome {
             return Some(format!("{name}, {}: {why}", mode.name()));
         }
-        if mode == Mode::Rings && (rings.is_empty() || rings.starts_with("so far 0 ")) {
+        if mode == Mode::Rings && service.has_rings && (rings.is_empty() || rings.starts_with("so far 0 ")) {
             return Some(format!("{name}: nothing went through rings"));
         }
         told.push(rest);
