@@ -322,9 +322,7 @@ fn whoever_hears_bells_and_sends_none_tells_the_other_kernel_that_they_came() {
     for at in 0..count {
         assert_eq!(pair.send(0, &bytes(0, at, 1)), 1);
         readable(&pair.streams[1]);
-        let mut room = [0; 8];
-        assert_eq!(pair.receive_into(1, &mut room, false), Incoming::Got(1));
-        assert_eq!(room[0], byte(0, at));
+        assert_eq!(pair.receive(1, 8, false), Incoming::Got(1));
     }
     // The kernel's first window has room for ten bells.
     assert!(u64::from(ACKNOWLEDGED.get()) >= count / 10, "{} of {count} bells were acknowledged", ACKNOWLEDGED.get());
