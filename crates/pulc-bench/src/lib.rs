@@ -4,6 +4,7 @@
 mod am;
 mod attach;
 mod calls;
+mod daemons;
 mod device;
 mod error;
 mod hardware;
@@ -71,6 +72,8 @@ enum What {
     Peers(peers::Args),
     /// The queue and the cluster under it: submissions, many processes on many nodes, a node that is lost
     Queue(queue::Args),
+    /// A cluster of many daemons on this machine: what they cost, and one process on every node
+    Daemons(daemons::Args),
     /// Draws what `layers --json` has written
     Plot(plot::Args),
     #[command(hide = true)]
@@ -101,6 +104,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
         What::SocketEnd(args) => socket_end::run(args).map(|()| ExitCode::SUCCESS),
         What::Peers(args) => peers::run(args),
         What::Queue(args) => queue::run(args),
+        What::Daemons(args) => daemons::run(args),
         What::Plot(args) => plot::run(args),
         What::Rank(args) => rank::run(args).map(|()| ExitCode::SUCCESS),
         What::Worker { core } => worker::run(*core).map(|()| ExitCode::SUCCESS),

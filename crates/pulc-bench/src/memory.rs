@@ -91,7 +91,16 @@ fn meet(channels: &[Channel], me: u32) -> Result<(), pulc::Error> {
 
 /// This process's share of the machine's memory, in bytes.
 fn share() -> Result<u64, Error> {
-    let text = std::fs::read_to_string("/proc/self/smaps_rollup").map_err(Error::system("read the share of memory"))?;
+    share_at("/proc/self/smaps_rollup")
+}
+
+/// The share of another process.
+pub fn share_of(pid: i32) -> Result<u64, Error> {
+    share_at(&format!("/proc/{pid}/smaps_rollup"))
+}
+
+fn share_at(path: &str) -> Result<u64, Error> {
+    let text = std::fs::read_to_string(path).map_err(Error::system("read the share of memory"))?;
     let line = text.lines().find_map(|line| line.strip_prefix("Pss:"));
     let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
     kib.map(|kib| kib << 10).ok_or(Error::Nonsense(text))

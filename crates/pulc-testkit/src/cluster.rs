@@ -22,6 +22,15 @@ pub const ENV_TAG: &str = "PULC_TEST_TAG";
 pub const HANG: Duration = Duration::from_secs(120);
 
 const BRIDGE: &str = "bridge";
+/// Every host's way out where a router joins them.
+const GATEWAY: &str = "10.78.0.1";
+
+/// What joins the hosts.
+#[derive(Clone, Copy)]
+enum Wiring {
+    Bridge,
+    Router,
+}
 
 pub struct Cluster {
     // Fields are dropped in this order, after the processes: namespaces, then the directory.
@@ -47,6 +56,19 @@ impl Cluster {
     /// # Errors
     /// Why namespaces can't be made here: the test skips.
     pub fn new(count: usize, program: impl AsRef<Path>) -> io::Result<Cluster> {
+        Cluster::wired(Wiring::Bridge, count, program.as_ref())
+    }
+
+    /// The same behind a router, for more hosts than the machine's kernel keeps neighbours for: it has one table for all namespaces,
+    /// and on a bridge everybody is everybody's neighbour. Their links cannot be cut.
+    ///
+    /// # Errors
+    /// As [`Cluster::new`].
+    pub fn routed(count: usize, program: impl AsRef<Path>) -> io::Result<Cluster> {
+        Cluster::wired(Wiring::Router, count, program.as_ref())
+    }
+
+    fn wired(wiring: Wiring, count: usize, program: &Path) -> io::Result<Cluster> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let tag = format!("cluster-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         remove_forgotten();
@@ -54,26 +76,48 @@ impl Cluster {
         let switch = Netns::new()?;
         fs::create_dir_all(&directory)?;
         let mut cluster = Cluster { hosts: Vec::new(), switch, tag, directory };
-        cluster.switch.ip(&["link", "add", BRIDGE, "type", "bridge"])?;
-        cluster.switch.ip(&["link", "set", BRIDGE, "up"])?;
+        match wiring {
+            Wiring::Bridge => {
+                cluster.switch.ip(&["link", "add", BRIDGE, "type", "bridge"])?;
+                cluster.switch.ip(&["link", "set", BRIDGE, "up"])?;
+            }
+            Wiring::Router => {
+                let mut command = cluster.switch.command();
+                command.args(["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"]);
+                if !command.status()?.success() {
+                    return Err(io::Error::other("a network namespace does not forward"));
+                }
+            }
+        }
         for number in 0..count {
-            let host = cluster.add_host(number, program.as_ref())?;
+            let host = cluster.add_host(wiring, number, program)?;
             cluster.hosts.push(host);
         }
         Ok(cluster)
     }
 
-    fn add_host(&self, number: usize, program: &Path) -> io::Result<Host> {
+    fn add_host(&self, wiring: Wiring, number: usize, program: &Path) -> io::Result<Host> {
         let netns = self.switch.sibling()?;
         let octet = u8::try_from(number + 1).map_err(|_| io::Error::other("at most 255 hosts"))?;
         let address = Ipv4Addr::new(10, 77, 0, octet);
         let port = port_of(number);
         let pid = netns.pid().to_string();
         self.switch.ip(&["link", "add", &port, "type", "veth", "peer", "name", "eth0", "netns", &pid])?;
-        self.switch.ip(&["link", "set", &port, "master", BRIDGE, "up"])?;
-        netns.ip(&["address", "add", &format!("{address}/24"), "dev", "eth0"])?;
-        netns.ip(&["link", "set", "eth0", "up"])?;
         netns.ip(&["link", "set", "lo", "up"])?;
+        netns.ip(&["link", "set", "eth0", "up"])?;
+        match wiring {
+            Wiring::Bridge => {
+                self.switch.ip(&["link", "set", &port, "master", BRIDGE, "up"])?;
+                netns.ip(&["address", "add", &format!("{address}/24"), "dev", "eth0"])?;
+            }
+            Wiring::Router => {
+                self.switch.ip(&["link", "set", &port, "up"])?;
+                self.switch.ip(&["address", "add", &format!("{GATEWAY}/32"), "dev", &port])?;
+                self.switch.ip(&["route", "add", &format!("{address}/32"), "dev", &port])?;
+                netns.ip(&["address", "add", &format!("{address}/32"), "dev", "eth0"])?;
+                netns.ip(&["route", "add", "default", "via", GATEWAY, "dev", "eth0", "onlink"])?;
+            }
+        }
         let state_dir = self.directory.join(format!("host-{number}"));
         Ok(Host {
             netns,
@@ -122,13 +166,21 @@ impl Cluster {
     /// # Panics
     /// If any of it is refused.
     pub fn start(&self) {
+        self.start_founder_and_join();
+        for host in &self.hosts {
+            host.wait_for_states("up", self.hosts.len());
+        }
+    }
+
+    /// The same, but returns when all have been told: they may still be looking for each other.
+    ///
+    /// # Panics
+    /// If any of it is refused.
+    pub fn start_founder_and_join(&self) {
         let up = self.host(0).pulc(&["up"]).expect_success();
         let token = token_in(&up.stdout);
         for host in &self.hosts[1..] {
             host.pulc(&["join", &token]).expect_success();
-        }
-        for host in &self.hosts {
-            host.wait_for_states("up", self.hosts.len());
         }
     }
 
