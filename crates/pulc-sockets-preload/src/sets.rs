@@ -289,12 +289,7 @@ pub fn is_kernels_turn(number: u32) -> bool {
 pub fn look_around(number: u32, max: usize, put: impl Fn(usize, epoll_event)) -> usize {
     let set = &ALL[number as usize];
     let Some(other) = Other::on(core_of_sender(set), core() + 1) else { return 0 };
-    let mut found = 0;
-    Luck(&set.luck).look(other, || {
-        found = collect(number, max, &put);
-        found > 0
-    });
-    found
+    Luck(&set.luck).look(other, || collect(number, max, &put))
 }
 
 /// The core, and one more, of who has sent what was found last, or of any other end.

@@ -16,6 +16,8 @@ const LOOK: Duration = Duration::from_micros(150);
 /// Who did not run for so long has been sent away: somebody else wants the core.
 const AWAY: Duration = Duration::from_micros(40);
 
+/// Finds at a time that tell of many who send.
+const MUCH: usize = 2;
 /// Times that a core is given to another one that may send.
 const YIELDS: u32 = 6;
 /// Who gave the core away and gets it back so late has given it to somebody else.
@@ -75,14 +77,15 @@ impl Luck<'_> {
         self.0.store(learned(self.0.load(Ordering::Relaxed), outcome), Ordering::Relaxed);
     }
 
-    /// Looks until `found` says yes, if looks have paid; true then. `found` is asked at least once.
-    pub fn look(&self, other: Other, mut found: impl FnMut() -> bool) -> bool {
-        if found() {
-            return true;
+    /// Looks until `found` finds something, if looks have paid; how much then. It is asked at least once.
+    pub fn look(&self, other: Other, mut found: impl FnMut() -> usize) -> usize {
+        let has = found();
+        if has > 0 {
+            return has;
         }
         if !self.may_pay() {
             self.learn(None);
-            return false;
+            return 0;
         }
         let began = Instant::now();
         let (mut last, mut yields) = (began, 0);
@@ -94,11 +97,12 @@ impl Luck<'_> {
                 std::hint::spin_loop();
             }
             let (has, now) = (found(), Instant::now());
-            let was_away = now.duration_since(last) > other.away();
+            // Whoever had the core and leaves much has not stood in the way.
+            let was_away = now.duration_since(last) > other.away() && has < MUCH;
             last = now;
             let is_over = yields == YIELDS || now.duration_since(began) > LOOK;
-            if has || was_away || is_over {
-                self.learn(Some(match (was_away, has) {
+            if has > 0 || was_away || is_over {
+                self.learn(Some(match (was_away, has > 0) {
                     (true, _) => Look::Away,
                     (false, true) => Look::Found,
                     (false, false) => Look::Nothing,
@@ -152,17 +156,17 @@ impl End {
 pub fn look_around(ends: &[&End], kernel: &impl Kernel) -> bool {
     let core = kernel.cpu() + 1;
     let rings = || ends.iter().filter(|end| is_ring(end.in_tx(tx::EPOCH).load(Ordering::Relaxed)));
-    let found = || rings().any(|end| end.unread() != 0);
+    let found = || rings().filter(|end| end.unread() != 0).count();
     let Some(first) = rings().next() else { return false };
     let others = || rings().map(|end| Other::on(end.peer_core(), core));
     let other = if others().any(|other| other.is_none()) {
-        return found();
+        return found() > 0;
     } else if others().any(|other| other == Some(Other::Here)) {
         Other::Here
     } else {
         Other::Elsewhere
     };
-    Luck(first.in_rx(rx::LUCK)).look(other, found)
+    Luck(first.in_rx(rx::LUCK)).look(other, found) > 0
 }
 
 #[cfg(test)]
@@ -208,9 +212,9 @@ mod tests {
         let mut looks = 0;
         let found = Luck(&word).look(Other::Here, || {
             looks += 1;
-            looks == 3
+            usize::from(looks == 3)
         });
-        assert!(found && looks == 3);
-        assert!(!Luck(&AtomicU32::new(1 << 16)).look(Other::Elsewhere, || false), "it is not the time for a try");
+        assert_eq!((found, looks), (1, 3));
+        assert_eq!(Luck(&AtomicU32::new(1 << 16)).look(Other::Elsewhere, || 0), 0, "it is not the time for a try");
     }
 }
