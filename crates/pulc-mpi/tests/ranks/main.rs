@@ -4,14 +4,18 @@
 mod collectives;
 mod communicators;
 mod halls;
+mod hostile;
 #[path = "../../../pulc/tests/ranks/keeper.rs"]
 mod keeper;
+#[path = "../../../pulc-cli/tests/jobs/safety/memory.rs"]
+mod memory;
 mod messages;
 mod overlap;
 mod random;
 mod topologies;
 mod values;
 
+use hostile::Random;
 use keeper::{Job, Keeper};
 use pulc_mpi::call;
 
@@ -24,6 +28,7 @@ fn as_a_rank() {
         "bereft" => leave(messages::bereft),
         "bereft_in_a_hall" => leave(halls::bereft),
         "overlap" => overlap::play(),
+        "beside_a_hostile_one" => leave(hostile::play),
         "confused" => halls::confused(),
         "halls" => halls::play(),
         "threads_in_halls" => halls::threads(),
@@ -118,6 +123,18 @@ fn a_member_that_is_killed_ends_the_wait_of_all_others() {
     keeper.kill(1);
     let ends = keeper.wait();
     assert_eq!([ends[0].code(), ends[2].code()], [Some(BEREFT); 2]);
+}
+
+#[test]
+fn a_rank_that_writes_over_all_it_can_spoils_no_communicator_that_it_is_not_in() {
+    for after in ["0", "1000000"] {
+        let folder = std::env::temp_dir().join(format!("pulc-hostile-{}-{after}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let job = Job::on_one_node("beside_a_hostile_one", 4).with("PULC_HALL_AFTER", after);
+        let ends = job.with("PULC_TEST_FOLDER", folder.to_str().unwrap()).run();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(ends[..3].iter().all(|status| status.code() == Some(BEREFT)), "{ends:?}");
+    }
 }
 
 #[test]
