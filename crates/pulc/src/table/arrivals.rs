@@ -156,7 +156,9 @@ impl PortTable {
             }
             port.backlog += size;
         }
-        let Some(bytes) = self.spare.take(total).filter(|_| fits) else {
+        // No memory is asked for a length that somebody else says and the budget forbids.
+        let room = if fits { self.spare.take(total) } else { None };
+        let Some(bytes) = room else {
             let transfer = self.transfers.add(id, Goal::Nowhere);
             let entry = port.queue.keep(src.0, header.tag, Kept::Asked { total, transfer, id });
             self.transfers.redirect(transfer, Goal::Kept { port: header.port, entry });
