@@ -95,6 +95,8 @@ impl Kernel for Seen<'_> {
         Ok(())
     }
 
+    fn acknowledge(&self) {}
+
     fn has_room(&self, _: usize) -> bool {
         true
     }

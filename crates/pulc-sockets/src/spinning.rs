@@ -212,9 +212,10 @@ mod tests {
         let mut looks = 0;
         let found = Luck(&word).look(Other::Here, || {
             looks += 1;
-            usize::from(looks == 3)
+            usize::from(looks == 2)
         });
-        assert_eq!((found, looks), (1, 3));
+        // However long the core was away meanwhile.
+        assert_eq!((found, looks), (1, 2));
         assert_eq!(Luck(&AtomicU32::new(1 << 16)).look(Other::Elsewhere, || 0), 0, "it is not the time for a try");
     }
 }
