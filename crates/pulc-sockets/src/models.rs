@@ -310,7 +310,7 @@ fn who_sleeps_while_a_direction_goes_to_the_ring_and_back_misses_nothing() {
 fn of_senders_to_one_sleeper_somebody_rings() {
     check(3, || {
         let (board, wire) = (Arc::new(board(2)), Arc::new(Wire { queue: Mutex::default(), readable: Condvar::new() }));
-        let rings = Arc::new([memory::word(0), memory::word(0)]);
+        let rings = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
         let senders = [0, 1].map(|which| {
             let (board, wire, rings) = (board.clone(), wire.clone(), rings.clone());
             thread::spawn(move || {
@@ -351,7 +351,7 @@ impl Guarded {
 fn two_take_a_lock_that(first_holder: u32) {
     check(3, move || {
         let wire = Wire { queue: Mutex::default(), readable: Condvar::new() };
-        let (word, value) = (memory::word(first_holder), Place::new(0));
+        let (word, value) = (AtomicU32::new(first_holder), Place::new(0));
         let guarded = Arc::new(Guarded { word, wire, value });
         let other = guarded.clone();
         let second = thread::spawn(move || other.take(SENDER));

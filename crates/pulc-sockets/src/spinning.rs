@@ -6,7 +6,8 @@
 use crate::channel::End;
 use crate::kernel::Kernel;
 use crate::layout::{end, is_ring, rx, tx};
-use std::sync::atomic::{AtomicU32, Ordering};
+use crate::memory::{AtomicU32, spin_loop, yield_now};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Connections that are looked at together.
@@ -91,10 +92,10 @@ impl Luck<'_> {
         let (mut last, mut yields) = (began, 0);
         loop {
             if other == Other::Here {
-                std::thread::yield_now();
+                yield_now();
                 yields += 1;
             } else {
-                std::hint::spin_loop();
+                spin_loop();
             }
             let (has, now) = (found(), Instant::now());
             // Whoever had the core and leaves much has not stood in the way.

@@ -22,11 +22,13 @@ macro_rules! word {
         }
 
         impl $name {
-            fn new(value: $number, is_live: bool) -> $name {
-                match is_live {
-                    true => $name::Live(loom::sync::atomic::$name::new(value)),
-                    false => $name::Still(std::sync::atomic::$name::new(value)),
-                }
+            /// A live one.
+            pub fn new(value: $number) -> $name {
+                $name::Live(loom::sync::atomic::$name::new(value))
+            }
+
+            fn of(value: $number, is_live: bool) -> $name {
+                if is_live { $name::new(value) } else { $name::Still(std::sync::atomic::$name::new(value)) }
             }
 
             pub fn load(&self, order: Ordering) -> $number {
@@ -126,11 +128,6 @@ fn before(order: Ordering) {
     }
 }
 
-/// A live word beside any memory.
-pub fn word(value: u32) -> AtomicU32 {
-    AtomicU32::new(value, true)
-}
-
 /// Seen through several mappings.
 #[derive(Clone, Default)]
 pub struct Memory(Arc<Places>);
@@ -150,11 +147,11 @@ impl Memory {
 
     /// A word with its first value.
     pub fn word(&mut self, at: usize, value: u32, is_live: bool) {
-        self.places().words.insert(at, AtomicU32::new(value, is_live));
+        self.places().words.insert(at, AtomicU32::of(value, is_live));
     }
 
     pub fn long(&mut self, at: usize, is_live: bool) {
-        self.places().longs.insert(at, AtomicU64::new(0, is_live));
+        self.places().longs.insert(at, AtomicU64::of(0, is_live));
     }
 
     pub fn byte(&mut self, at: usize) {
