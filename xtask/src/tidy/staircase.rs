@@ -72,8 +72,21 @@ const STAIRCASE: &[Crate] = &[
 ];
 
 pub fn check(files: &[File]) -> Vec<Finding> {
-    let manifests = files.iter().filter(|file| file.name() == "Cargo.toml");
-    manifests.filter(|file| file.path.components().count() > 1).flat_map(check_manifest).collect()
+    let (of_crates, roots): (Vec<&File>, Vec<&File>) =
+        files.iter().filter(|file| file.name() == "Cargo.toml").partition(|file| file.path.components().count() > 1);
+    of_crates.into_iter().flat_map(check_manifest).chain(roots.into_iter().flat_map(check_names)).collect()
+}
+
+/// The root gives crates of the house to all others: under their own names, or nobody would see who is named.
+fn check_names(root: &File) -> Vec<Finding> {
+    let renamed = |dependency: &Dependency| {
+        dependency.known_as != dependency.name && STAIRCASE.iter().any(|row| row.name == dependency.name)
+    };
+    let finding = |dependency: Dependency| {
+        let text = format!("{} is a crate of the house and may not be called {}", dependency.name, dependency.known_as);
+        Finding::new(&root.path, dependency.line, text)
+    };
+    parse(&root.text).dependencies.into_iter().filter(renamed).map(finding).collect()
 }
 
 fn check_manifest(file: &File) -> Vec<Finding> {
@@ -111,6 +124,8 @@ struct Manifest {
 
 struct Dependency {
     name: String,
+    /// What the manifest calls it.
+    known_as: String,
     line: usize,
     only_tests: bool,
 }
@@ -125,7 +140,8 @@ fn parse(text: &str) -> Manifest {
             // [dependencies.name]
             if let Some((kind, name)) = section.rsplit_once("dependencies.") {
                 let only_tests = kind.ends_with("dev-");
-                manifest.dependencies.push(Dependency { name: name.to_string(), line, only_tests });
+                let known_as = name.to_string();
+                manifest.dependencies.push(Dependency { name: known_as.clone(), known_as, line, only_tests });
             }
             continue;
         }
@@ -134,10 +150,16 @@ fn parse(text: &str) -> Manifest {
         if section == "package" && key == "name" {
             manifest.name = value.trim().trim_matches('"').to_string();
         } else if section.ends_with("dependencies") && !text.starts_with('#') {
+            let known_as = key.split('.').next().unwrap_or(key).to_string();
             let renamed = value.split_once("package = \"").and_then(|(_, rest)| rest.split_once('"'));
-            let name = renamed.map_or_else(|| key.split('.').next().unwrap_or(key), |(name, _)| name);
+            let name = renamed.map_or_else(|| known_as.clone(), |(name, _)| name.to_string());
             let only_tests = section.ends_with("dev-dependencies");
-            manifest.dependencies.push(Dependency { name: name.to_string(), line, only_tests });
+            manifest.dependencies.push(Dependency { name, known_as, line, only_tests });
+        } else if section.contains("dependencies.")
+            && key == "package"
+            && let Some(dependency) = manifest.dependencies.last_mut()
+        {
+            dependency.name = value.trim().trim_matches('"').to_string();
         }
     }
     manifest
@@ -165,6 +187,16 @@ mod tests {
              [target.'cfg(unix)'.dependencies]\npulc-hal.workspace = true\n[build-dependencies.pulc-psid]\n",
         );
         assert_eq!(found.len(), 3, "{found:?}");
+    }
+
+    #[test]
+    fn a_crate_of_the_house_under_another_name_is_found() {
+        let found = findings("[package]\nname = \"pulc-link\"\n[dependencies.other]\npackage = \"pulc\"\n");
+        assert_eq!(found.len(), 1, "{found:?}");
+        let root = |text: &str| check(&[File { path: "Cargo.toml".into(), text: text.into() }]).len();
+        assert_eq!(root("[workspace.dependencies]\nother = { package = \"pulc\", path = \"crates/pulc\" }\n"), 1);
+        assert_eq!(root("[workspace.dependencies.other]\npath = \"crates/pulc\"\npackage = \"pulc\"\n"), 1);
+        assert_eq!(root("[workspace.dependencies]\npulc = { path = \"crates/pulc\" }\nserde = \"1\"\n"), 0);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The `tcp` device over loopback: the conformance suite, and what only streams can do wrong.
 
+use super::fault::{Fault, FaultPlan};
 use super::tcp::{FRAME_MAX, Tcp, Token};
 use super::{Device, Frame, Peer, PeerFault, SendError, Sink, conformance};
 use std::io::{Read, Write};
@@ -58,6 +59,16 @@ fn the_device_conforms() {
     };
     let report = conformance::run(make, &[]);
     assert!(report.excluded.is_empty());
+}
+
+#[test]
+fn the_device_conforms_inside_of_a_fault_device_that_does_no_harm() {
+    let make = || {
+        let (a, b_at_a, b, a_at_b) = pair();
+        let (a, b) = (Fault::new(a, FaultPlan::default()), Fault::new(b, FaultPlan::default()));
+        conformance::Rig { a, b, b_at_a, a_at_b, pass_time: Box::new(std::thread::yield_now) }
+    };
+    assert!(conformance::run(make, &[]).excluded.is_empty());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::*;
 use crate::device::Frame;
 use crate::device::conformance::{self, Rig};
+use crate::device::fault::{Fault, FaultPlan};
 
 /// Two devices in one process, joined without a keeper.
 fn joined(config: ShmConfig) -> (Shm, Shm, Peer, Peer) {
@@ -26,6 +27,16 @@ fn shm_conforms() {
     };
     let report = conformance::run(make, &[]);
     assert!(report.excluded.is_empty());
+}
+
+#[test]
+fn shm_conforms_inside_of_a_fault_device_that_does_no_harm() {
+    let make = || {
+        let (a, b, b_at_a, a_at_b) = joined(ShmConfig::default());
+        let (a, b) = (Fault::new(a, FaultPlan::default()), Fault::new(b, FaultPlan::default()));
+        Rig { a, b, b_at_a, a_at_b, pass_time: Box::new(|| {}) }
+    };
+    assert!(conformance::run(make, &[]).excluded.is_empty());
 }
 
 #[test]
