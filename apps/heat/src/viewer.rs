@@ -209,7 +209,10 @@ impl Painter {
     }
 
     fn status(&self, step: u64, columns: usize, colours: Colours) -> String {
-        let seconds = self.started.elapsed().as_secs_f64();
+        self.status_after(self.started.elapsed().as_secs_f64(), step, columns, colours)
+    }
+
+    fn status_after(&self, seconds: f64, step: u64, columns: usize, colours: Colours) -> String {
         let share = if self.view.steps == 0 { 1.0 } else { step as f64 / self.view.steps as f64 };
         let speed = step as f64 * self.view.cut.grid.cells() as f64 / seconds.max(1e-9) / 1e6;
         let left = if step == 0 { f64::NAN } else { seconds * (1.0 - share) / share };
@@ -247,5 +250,49 @@ fn duration(seconds: f64) -> String {
         0..60 => format!("{whole} s"),
         60..3600 => format!("{}:{:02} min", whole / 60, whole % 60),
         _ => format!("{}:{:02} h", whole / 3600, whole % 3600 / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decomposition::{Grid, Layout};
+
+    /// A million cells, 400 steps.
+    fn painter() -> Painter {
+        let cut = Decomposition::new(Grid { rows: 1000, columns: 1000 }, Layout::Rows, 1).unwrap();
+        let (scale, terminal) = (Scale::new(0.0, 1.0), TerminalSize::Off);
+        Painter::new(View { cut, scale, steps: 400, every: 0, quiet: true, terminal, animation: None })
+    }
+
+    #[test]
+    fn the_progress_line_tells_share_speed_and_the_time_that_is_left() {
+        let status = |seconds, step| painter().status_after(seconds, step, 100, Colours::None);
+        let bar = |full, empty| "#".repeat(full) + &".".repeat(empty);
+        assert_eq!(
+            status(30.0, 100),
+            format!(" {}  25 %  step 100/400      3 Mcells/s  ETA 1:30 min", bar(10, 30)),
+            "a quarter in 30 s: three quarters take 90 s"
+        );
+        let left = |seconds, step| status(seconds, step).trim_end().rsplit("  ").next().unwrap().to_owned();
+        assert_eq!(left(0.5, 0), "ETA -", "nothing is known before the first step");
+        assert_eq!(left(8.0, 320), "ETA 2 s");
+        assert_eq!(left(0.5, 399), "ETA 1 s", "what is not over is not said to be over");
+        assert_eq!(left(3600.0, 100), "ETA 3:00 h");
+        assert_eq!(
+            status(12.34, 400).trim_end(),
+            format!(" {} 100 %  step 400/400     32 Mcells/s  12.3 s", bar(40, 0))
+        );
+    }
+
+    #[test]
+    fn the_bar_keeps_its_length_and_gives_way_on_a_narrow_terminal() {
+        let length =
+            |seconds, step, columns| painter().status_after(seconds, step, columns, Colours::True).chars().count();
+        for columns in [60, 80, 120] {
+            let lengths = [(0.0, 0), (1.0, 1), (30.0, 100), (3600.0, 100), (99.0, 400)]
+                .map(|(seconds, step)| length(seconds, step, columns));
+            assert!(lengths.iter().all(|length| *length == lengths[0] && *length < columns), "{columns}: {lengths:?}");
+        }
     }
 }
