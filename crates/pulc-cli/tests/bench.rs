@@ -17,19 +17,38 @@ fn rows(text: &str) -> Vec<serde_json::Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("one JSON object a line")).collect()
 }
 
+/// Exactly the agreed fields, and a figure in each that applies.
+fn expect_fields(row: &serde_json::Value) {
+    let mut names: Vec<_> = row.as_object().expect("an object").keys().map(String::as_str).collect();
+    names.sort_unstable();
+    let agreed =
+        ["bandwidth_bytes_per_s", "bytes", "latency_ns_p50", "latency_ns_p99", "layer", "messages_per_s", "place"];
+    assert_eq!(names, agreed, "{row}");
+    // A cache line has no bandwidth, memcpy no latency, and neither is a message.
+    let (hardware, bytes) = (row["layer"] == "hardware", row["bytes"].as_u64());
+    let has = |name: &str| row[name].as_f64().map(|figure| figure > 0.0);
+    let applies = |applies: bool| applies.then_some(true);
+    assert_eq!(has("latency_ns_p50"), applies(!hardware || bytes <= Some(64)), "{row}");
+    assert_eq!(has("latency_ns_p99"), applies(!hardware || bytes <= Some(64)), "{row}");
+    assert!(row["latency_ns_p99"].as_f64() >= row["latency_ns_p50"].as_f64(), "{row}");
+    assert_eq!(has("bandwidth_bytes_per_s"), applies(!hardware || bytes >= Some(1024)), "{row}");
+    assert_eq!(has("messages_per_s"), applies(!hardware), "{row}");
+}
+
 #[test]
 fn layers_on_one_node_gives_every_row_with_exactly_the_agreed_fields() {
-    let finished = bench(&["layers", "--quick", "--json", "--places", "core", "--bytes", "8,4k"]).expect_success();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let places: &[&str] = if cores > 1 { &["core", "node"] } else { &["core"] };
+    let arguments = ["layers", "--quick", "--json", "--places", &places.join(","), "--bytes", "8,4k"];
+    let finished = bench(&arguments).expect_success();
     let rows = rows(&finished.stdout);
-    for layer in ["hardware", "device", "rawdata", "port", "am", "pipe", "unix", "tcp", "udp"] {
-        let row = rows.iter().find(|row| row["layer"] == layer && row["bytes"] == 8);
-        let row = row.unwrap_or_else(|| panic!("no row of {layer}: {finished:?}"));
-        assert_eq!(row["place"], "core");
-        assert!(row["latency_ns_p50"].as_f64() > Some(0.0), "{row}");
-        assert!(row["latency_ns_p99"].as_f64() >= row["latency_ns_p50"].as_f64(), "{row}");
-        let names: Vec<_> = row.as_object().expect("an object").keys().map(String::as_str).collect();
-        assert_eq!(names.len(), 7, "{names:?}");
-        assert_eq!(row["messages_per_s"].is_null(), layer == "hardware", "{row}");
+    rows.iter().for_each(expect_fields);
+    for (place, bytes) in places.iter().flat_map(|place| [(place, 8), (place, 4096)]) {
+        for layer in ["hardware", "device", "rawdata", "port", "am", "pipe", "unix", "tcp", "udp"] {
+            let is_it =
+                |row: &&serde_json::Value| row["layer"] == layer && row["place"] == *place && row["bytes"] == bytes;
+            assert_eq!(rows.iter().filter(is_it).count(), 1, "{layer} on {place} with {bytes}: {finished:?}");
+        }
     }
 }
 
@@ -45,7 +64,7 @@ fn layers_between_two_nodes_measures_device_link_and_port_over_real_daemons() {
         "--places",
         "net",
         "--layers",
-        "device,link,encrypted,rawdata,port,am",
+        "device,link,encrypted,rawdata,port,am,tcp,udp",
         "--bytes",
         "8",
     ];
@@ -53,7 +72,9 @@ fn layers_between_two_nodes_measures_device_link_and_port_over_real_daemons() {
     assert!(finished.stderr.contains("two network namespaces"), "{finished:?}");
     let rows = rows(&finished.stdout);
     let layers: Vec<_> = rows.iter().filter_map(|row| row["layer"].as_str()).collect();
-    assert_eq!(layers, ["device", "link", "encrypted", "rawdata", "port", "am"]);
+    assert_eq!(layers, ["device", "link", "encrypted", "rawdata", "port", "am", "tcp", "udp"]);
+    rows.iter().for_each(expect_fields);
+    assert!(rows.iter().all(|row| row["place"] == "net"), "{finished:?}");
 }
 
 #[test]

@@ -40,6 +40,35 @@ impl Drop for Folder {
     }
 }
 
+/// What was gained and what it cost: speed-up, efficiency, and what each device has carried.
+fn expect_table(text: &str) {
+    let line = |begin: &str, word: &str| {
+        let found = text.lines().find(|line| line.starts_with(begin) && line.contains(word));
+        found.unwrap_or_else(|| panic!("no line that begins with {begin:?} and has {word:?} in {text}"))
+    };
+    let heading = line("  ", "speed-up");
+    let columns = ["ranks", "time", "speed-up", "efficiency", "shared memory", "network"];
+    assert!(columns.map(|column| heading.find(column)).iter().is_sorted_by(|a, b| a < b && a.is_some()), "{heading:?}");
+    line("  ", "(messages / bytes that all ranks sent)");
+    // The yardstick itself sends nothing.
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(words(line("alone", " %"))[4..], ["1.00", "100", "%", "-", "-"], "{text}");
+    // `1.23  61 %  1234 / 5.6 MB`: messages and bytes stand in the column of the device that carried them.
+    let (shared, network) = (heading.find("efficiency").unwrap() + 10, heading.find("shared memory").unwrap() + 13);
+    for (name, from, to) in [("one node", shared, network), ("two nodes", network, heading.len())] {
+        let row = line(name, " %");
+        let (messages, bytes) =
+            row[from..to].split_once(" / ").unwrap_or_else(|| panic!("{name} sent nothing: {text}"));
+        assert!(messages.trim().parse::<u64>().is_ok_and(|messages| messages > 0), "{row}");
+        assert!(bytes.ends_with('B') && !bytes.starts_with("0 "), "{row}");
+        let figures = words(&row[..shared]);
+        let [.., gain, efficiency, "%"] = figures.iter().map(String::as_str).collect::<Vec<_>>()[..] else {
+            panic!("{row}")
+        };
+        assert!(gain.parse::<f64>().is_ok() && efficiency.parse::<f64>().is_ok(), "{row}");
+    }
+}
+
 #[test]
 fn the_quick_demo_compares_three_runs_and_writes_the_picture() {
     let folder = Folder::new("quick");
@@ -52,6 +81,7 @@ fn the_quick_demo_compares_three_runs_and_writes_the_picture() {
     {
         assert!(text.contains(expected), "{expected:?} is missing in {text}");
     }
+    expect_table(&text);
     let picture = std::fs::read(folder.0.join("heat.png")).unwrap();
     assert!(picture.starts_with(b"\x89PNG"));
     assert!(text.contains(folder.0.join("heat.png").to_str().unwrap()));

@@ -17,8 +17,9 @@ fn limited(limit: &str, program: Command, tag: &str) -> Job {
     Job::of(&mut command, tag.to_owned())
 }
 
-/// Either it worked, or it says in its own words what was short.
-fn expect_clear_word(ended: &Ended, limit: &str, hint: &str) {
+/// Either it worked, or it says in its own words what was short. Returns how many refusals of PULC that was, one or none:
+/// a sweep without any tests nothing.
+fn expect_clear_word(ended: &Ended, limit: &str, hint: &str) -> u32 {
     let text = &ended.stderr;
     assert!(!text.contains("panicked"), "{limit}: {text}");
     match ended.code() {
@@ -27,24 +28,28 @@ fn expect_clear_word(ended: &Ended, limit: &str, hint: &str) {
         // The program itself could not be loaded.
         _ => assert!(!text.contains("pulc: "), "{limit}: {} {text}", ended.code()),
     }
+    u32::from(ended.code() == 1 && text.contains("pulc: "))
 }
 
 #[test]
 fn however_few_files_may_be_open_the_job_runs_or_says_so() {
     for nodes in ["1", "2"] {
+        let mut refusals = 0;
         for limit in 4..48 {
             let mut pulc = Command::new(env!("CARGO_BIN_EXE_pulc"));
             pulc.args(["run", "--alone", "-n", "4", "--nodes", nodes, "true"]);
             let limit = format!("--nofile={limit}:{limit}");
             let ended = limited(&limit, pulc, &tag()).finish();
-            expect_clear_word(&ended, &limit, "ulimit -n");
+            refusals += expect_clear_word(&ended, &limit, "ulimit -n");
         }
+        assert!(refusals > 0, "no limit was too low for PULC: this is no test");
     }
 }
 
 #[test]
 fn however_few_files_may_be_open_the_daemon_comes_up_or_says_so() {
     let directory = TempDir::new();
+    let mut refusals = 0;
     for limit in 4..32 {
         let pulc = |word: &[&str]| {
             let mut pulc = Command::new(env!("CARGO_BIN_EXE_pulc"));
@@ -59,8 +64,9 @@ fn however_few_files_may_be_open_the_daemon_comes_up_or_says_so() {
         let down = pulc(&["down"]).stderr(Stdio::null()).status().unwrap();
         assert_eq!(status.success(), down.success(), "{limit}: a daemon is there exactly when `pulc up` says so");
         let ended = up.finish();
-        expect_clear_word(&ended, &limit, "ulimit -n");
+        refusals += expect_clear_word(&ended, &limit, "ulimit -n");
     }
+    assert!(refusals > 0, "no limit was too low for PULC: this is no test");
 }
 
 #[test]
@@ -73,11 +79,13 @@ fn however_few_processes_a_user_may_have_the_job_runs_or_says_so() {
         );
     };
     for nodes in ["1", "2"] {
+        let mut refusals = 0;
         for limit in 1..40 {
             let pulc = user.pulc(&["run", "--alone", "-n", "8", "--nodes", nodes, "true"]);
             let limit = format!("--nproc={limit}:{limit}");
             let ended = limited(&limit, pulc, &tag()).finish();
-            expect_clear_word(&ended, &limit, "ulimit -u");
+            refusals += expect_clear_word(&ended, &limit, "ulimit -u");
         }
+        assert!(refusals > 0, "no limit was too low for PULC: this is no test");
     }
 }
