@@ -143,8 +143,18 @@ fn several_daemons_of_one_machine_behave_like_several_machines() {
     };
     let token = token_in(&instance("a", &["up"]).expect_success().stdout);
     instance("b", &["join", &token]).expect_success();
-    let up = wait_until(|| Some(instance("b", &["nodes"]).stdout).filter(|table| table.matches(" up ").count() == 2));
-    assert!(up.is_some(), "{:?}", instance("b", &["nodes"]));
+    for name in ["a", "b"] {
+        let up =
+            wait_until(|| Some(instance(name, &["nodes"]).stdout).filter(|table| table.matches(" up ").count() == 2));
+        assert!(up.is_some(), "{:?}", instance(name, &["nodes"]));
+    }
+    // Ranks of one daemon share memory. Those of two never do, as near as they are.
+    for (nodes, used, unused) in [("1", "shm: ", "udp: "), ("2", "udp: ", "shm: ")] {
+        let heat = ["run", "-n", "2", "--nodes", nodes, "--", PULC, "heat", "--size", "96", "--steps", "200"];
+        let ended = instance("b", &heat).expect_success();
+        let said = [ended.stdout, ended.stderr].concat();
+        assert!(said.contains(used) && !said.contains(unused), "on {nodes} nodes: {said}");
+    }
     instance("bad/name", &["up"]).expect_refusal(1, "PULC_INSTANCE");
     instance("a", &["down", "--all"]).expect_success();
     cluster.expect_nothing_left();

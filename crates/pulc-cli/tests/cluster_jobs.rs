@@ -2,7 +2,7 @@
 //! node, and ended everywhere whatever dies.
 
 use pulc_testkit::cluster::HANG;
-use pulc_testkit::{Cluster, leftovers, skipped, wait_until};
+use pulc_testkit::{Cluster, Finished, Host, leftovers, run_within, skipped, token_in, wait_until};
 use rustix::process::Signal;
 use std::io::Read;
 use std::process::{Child, Stdio};
@@ -70,6 +70,39 @@ fn a_job_started_on_any_node_runs_on_all_of_them() {
     }
     let refused = cluster.host(1).pulc(&["run", "-n", "8", "--nodes", "4", "true"]);
     assert!(refused.stderr.contains("4 nodes asked for, but only 3 are up"), "{}", refused.stderr);
+    cluster.host(1).pulc(&["down", "--all"]).expect_success();
+    cluster.expect_nothing_left();
+}
+
+/// Runs `pulc` on a host as a shell does that has set its umask, its limit of open files and its directory.
+fn pulc_under(host: &Host, umask: &str, open_files: &str, directory: &str, arguments: &[&str]) -> Finished {
+    let mut command = host.program_command("sh");
+    let settings = "umask $1 && ulimit -Sn $2 && cd \"$3\" && shift 3 && exec \"$0\" \"$@\"";
+    command.args(["-c", settings, PULC, umask, open_files, directory]).args(arguments);
+    run_within(command, HANG)
+}
+
+#[test]
+fn directory_umask_and_limits_of_the_caller_rule_on_every_node() {
+    let test = "directory_umask_and_limits_of_the_caller_rule_on_every_node";
+    let Ok(cluster) = Cluster::new(2, PULC) else { return skipped(test, "network namespaces cannot be made") };
+    let up = pulc_under(cluster.host(0), "022", "500", "/", &["up"]).expect_success();
+    let join = ["join", &token_in(&up.stdout)];
+    pulc_under(cluster.host(1), "077", "600", "/usr", &join).expect_success();
+    cluster.hosts().iter().for_each(|host| host.wait_for_states("up", 2));
+    let place = cluster.directory().join("a place");
+    std::fs::create_dir(&place).expect("the cluster has a directory");
+    let place = std::fs::canonicalize(place).expect("it was just made");
+    let place = place.to_str().expect("it is text");
+    let print = "echo $PULC_RANK: $PULC_LOCAL_RANK/$PULC_LOCAL_SIZE $(umask) $(ulimit -Sn) $(pwd)";
+    let run = ["run", "-n", "4", "--nodes", "2", "sh", "-c", print];
+    for host in cluster.hosts() {
+        let ended = pulc_under(host, "027", "333", place, &run).expect_success();
+        let mut lines: Vec<&str> = ended.stdout.lines().collect();
+        lines.sort_unstable();
+        let expected = ["0: 0/2", "1: 1/2", "2: 0/2", "3: 1/2"].map(|rank| format!("{rank} 0027 333 {place}"));
+        assert_eq!(lines, expected, "{ended:?}");
+    }
     cluster.host(1).pulc(&["down", "--all"]).expect_success();
     cluster.expect_nothing_left();
 }

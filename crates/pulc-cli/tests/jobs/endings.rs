@@ -129,6 +129,24 @@ fn one_interrupt_lets_ranks_clean_up() {
 }
 
 #[test]
+fn one_interrupt_ends_ranks_deaf_to_sigterm_after_the_kill_delay() {
+    for nodes in ["1", "2"] {
+        let directory = TempDir::new();
+        let program = format!("trap '' TERM; touch {}/$PULC_RANK; while :; do sleep 0.1; done", directory.0.display());
+        let mut job = Job::start(&["-n", "2", "--nodes", nodes, "--kill-delay", "0.5", "sh", "-c", &program]);
+        let begin = std::time::Instant::now();
+        while std::fs::read_dir(&directory.0).unwrap().count() < 2 {
+            assert!(job.child.try_wait().unwrap().is_none() && begin.elapsed() < GUARD, "no rank became deaf");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        job.signal(Signal::INT);
+        let ended = job.finish();
+        assert_eq!(ended.code(), 130, "{}", ended.stderr);
+        assert!(ended.stderr.contains("stopped by SIGINT"), "{}", ended.stderr);
+    }
+}
+
+#[test]
 fn a_second_interrupt_kills_at_once() {
     let mut job =
         Job::start(&["-n", "2", "--kill-delay", "1000", "sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"]);

@@ -1,6 +1,7 @@
 //! Jobs on several nodes of a local cluster: real mesh, own keepers, nothing shared.
 
 use crate::harness::{Job, script};
+use crate::output::{assert_numbered_lines, stall_two_ranks_on};
 use rustix::process::Signal;
 
 #[test]
@@ -66,10 +67,13 @@ fn a_killed_pulc_run_ends_all_nodes() {
 }
 
 #[test]
-fn output_of_all_nodes_comes_in_whole_lines_and_complete() {
-    let ended =
-        script(&["-n", "4", "--nodes", "2"], "for i in $(seq 3000); do echo $PULC_RANK$PULC_RANK$PULC_RANK; done");
-    let text = ended.text();
-    assert_eq!(text.lines().count(), 12_000);
-    assert!(text.lines().all(|line| ["000", "111", "222", "333"].contains(&line)));
+fn output_of_all_nodes_comes_in_whole_lines_in_order_and_complete() {
+    let print = "for i in $(seq 3000); do echo $PULC_RANK$PULC_RANK$PULC_RANK $i; done";
+    let ended = script(&["-n", "4", "--nodes", "2"], print);
+    assert_numbered_lines(&ended.text(), 4, 3000, |rank| rank.to_string().repeat(3));
+}
+
+#[test]
+fn a_stalled_reader_stalls_the_ranks_of_all_nodes_and_loses_nothing() {
+    stall_two_ranks_on("2");
 }

@@ -27,13 +27,20 @@ fn labels_name_the_rank_on_both_streams() {
 #[test]
 fn lines_of_different_ranks_are_never_mixed() {
     let piece = "for i in 1 2 3 4 5 6 7 8 9 10; do printf \"$PULC_RANK\"; done";
-    let ended = script(&["-n", "6"], &format!("for line in $(seq 200); do {piece}; echo; done"));
+    let ended = script(&["-n", "6"], &format!("for line in $(seq 200); do {piece}; echo \" $line\"; done"));
     assert_eq!(ended.code(), 0);
-    let text = ended.text();
-    assert_eq!(text.lines().count(), 6 * 200);
+    assert_numbered_lines(&ended.text(), 6, 200, |rank| rank.to_string().repeat(10));
+}
+
+/// All ranks have printed their words and 1, their words and 2 and so on to `lines`: nothing is mixed, missing, twice or too early.
+pub fn assert_numbered_lines(text: &str, ranks: usize, lines: usize, words: impl Fn(usize) -> String) {
+    let mut seen = vec![0; ranks];
     for line in text.lines() {
-        assert!(line.len() == 10 && line.bytes().all(|byte| byte == line.as_bytes()[0]), "mixed line {line:?}");
+        let rank = seen.iter().enumerate().position(|(rank, last)| line == format!("{} {}", words(rank), last + 1));
+        let rank = rank.unwrap_or_else(|| panic!("{line:?} is nobody's next line, last seen are {seen:?}"));
+        seen[rank] += 1;
     }
+    assert_eq!(seen, vec![lines; ranks]);
 }
 
 #[test]
@@ -94,11 +101,17 @@ fn a_rank_that_ends_without_reading_its_input_does_not_hang_the_job() {
 
 #[test]
 fn a_stalled_reader_stalls_the_ranks_and_loses_nothing() {
+    stall_two_ranks_on("1");
+}
+
+/// Two ranks on so many nodes print while nobody reads; then all they have printed is read.
+pub fn stall_two_ranks_on(nodes: &str) {
     let tag = tag();
-    let line = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde";
+    let words = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde";
     let lines = 40_000;
-    let program = format!("i=0; while [ $i -lt {lines} ]; do echo {line}; i=$((i+1)); done; echo done >&2");
-    let mut child = command(&tag, &["-n", "2", "sh", "-c", &program]).spawn().unwrap();
+    let print = format!("i=$((i+1)); echo $PULC_RANK {words} $i");
+    let program = format!("i=0; while [ $i -lt {lines} ]; do {print}; done; echo done >&2");
+    let mut child = command(&tag, &["-n", "2", "--nodes", nodes, "sh", "-c", &program]).spawn().unwrap();
     let mut stdout = child.stdout.take().unwrap();
     let mut stderr = child.stderr.take().unwrap();
     let done = std::thread::spawn(move || {
@@ -107,23 +120,23 @@ fn a_stalled_reader_stalls_the_ranks_and_loses_nothing() {
         text
     });
     let job = Job::of(&mut std::process::Command::new("true"), tag);
-    // Both print 2.5 MB; all buffers on the way hold far less.
+    // Each prints more than 2.5 MB; all buffers on the way hold far less.
     let begin = Instant::now();
-    let mut before = 0;
+    let mut before = Vec::new();
     loop {
         std::thread::sleep(Duration::from_millis(300));
-        let written: u64 = job.ranks().iter().map(|rank| written_bytes(rank.pid)).sum();
-        if written == before && written > 0 {
+        let written: Vec<u64> = job.ranks().iter().map(|rank| written_bytes(rank.pid)).collect();
+        if written == before && written.len() == 2 && written.iter().all(|bytes| *bytes > 0) {
             break;
         }
         before = written;
         assert!(begin.elapsed() < GUARD, "the ranks were never held back");
     }
-    assert!(before < 2 * lines * 64, "the ranks could print everything though nobody read");
     let mut text = String::new();
     stdout.read_to_string(&mut text).unwrap();
-    assert_eq!(text.lines().count() as u64, 2 * lines);
-    assert!(text.lines().all(|seen| seen == line));
+    assert_numbered_lines(&text, 2, lines, |rank| format!("{rank} {words}"));
+    let each = text.len() as u64 / 2;
+    assert!(before.iter().all(|bytes| *bytes < each), "{before:?} of {each} bytes were printed though nobody read");
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert_eq!(done.join().unwrap(), "done\ndone\n");
     job.assert_nothing_left();

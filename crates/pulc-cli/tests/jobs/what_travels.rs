@@ -7,24 +7,33 @@ use std::time::{Duration, Instant};
 #[test]
 fn directory_and_environment_travel() {
     let directory = TempDir::new();
-    let tag = tag();
-    let mut command = command(&tag, &["sh", "-c", "pwd; echo $SPECIAL; echo $PULC_LOCAL_RANK/$PULC_LOCAL_SIZE"]);
-    let ended = Job::of(command.current_dir(&directory.0).env("SPECIAL", "a=b c"), tag.clone()).finish();
     let here = std::fs::canonicalize(&directory.0).unwrap();
-    assert_eq!(ended.text(), format!("{}\na=b c\n0/1\n", here.display()));
+    for (nodes, count) in [("1", 1), ("2", 2)] {
+        let tag = tag();
+        let print = "echo $PULC_NODE $(pwd) $SPECIAL $PULC_LOCAL_RANK/$PULC_LOCAL_SIZE";
+        let mut command = command(&tag, &["-n", nodes, "--nodes", nodes, "sh", "-c", print]);
+        let ended = Job::of(command.current_dir(&directory.0).env("SPECIAL", "a=b c"), tag.clone()).finish();
+        let text = ended.text();
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.sort_unstable();
+        let expected = ["0", "1"].map(|node| format!("{node} {} a=b c 0/1", here.display()));
+        assert_eq!(lines, expected[..count], "{}", ended.stderr);
+    }
 }
 
 #[test]
 fn umask_and_limits_travel() {
     let pulc = env!("CARGO_BIN_EXE_pulc");
-    let shell =
-        format!("umask 027; ulimit -Sn 333; ulimit -Sc 0; exec {pulc} run --alone -n 2 sh -c 'umask; ulimit -Sn'");
-    let output = std::process::Command::new("sh").args(["-c", &shell]).output().unwrap();
-    // Lines of two ranks may mix.
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let mut lines: Vec<&str> = text.lines().collect();
-    lines.sort_unstable();
-    assert_eq!(lines, ["0027", "0027", "333", "333"]);
+    for nodes in ["1", "2"] {
+        let run = format!("{pulc} run --alone -n 2 --nodes {nodes} sh -c 'umask; ulimit -Sn'");
+        let shell = format!("umask 027; ulimit -Sn 333; ulimit -Sc 0; exec {run}");
+        let output = std::process::Command::new("sh").args(["-c", &shell]).output().unwrap();
+        // Lines of two ranks may mix.
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["0027", "0027", "333", "333"], "{output:?}");
+    }
 }
 
 #[test]
