@@ -100,7 +100,7 @@ fn the_header_compiles_as_c_plus_plus_where_there_is_a_compiler() {
     match cxx.status() {
         Ok(status) => assert!(status.success()),
         Err(error) => {
-            eprintln!("skipped: no C++ compiler ({error})");
+            pulc_testkit::skipped("the header is one for C++ too", &format!("no C++ compiler ({error})"));
             return;
         }
     }
