@@ -45,7 +45,10 @@ fn ranks_are_pinned_unless_told_otherwise() {
     let free = script(&["-n", "2", "--no-pin"], allowed);
     assert!(free.text().lines().all(|line| line == own), "{}", free.text());
     if cores < 2 {
-        eprintln!("skipped in part: pinning is not to be seen on one core");
+        pulc_testkit::skipped(
+            "ranks are pinned unless told otherwise, in part",
+            "pinning is not to be seen on one core",
+        );
         return;
     }
     // Where ranks of other jobs crowd one core, both of these belong on the other: looked at again when those have ended.
@@ -71,7 +74,7 @@ fn the_callers_own_affinity_is_respected() {
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             assert_eq!(text, "Cpus_allowed_list:\t0\n".repeat(3));
         }
-        Err(error) => eprintln!("skipped: taskset cannot be run ({error})"),
+        Err(error) => pulc_testkit::skipped("the caller's own affinity", &format!("taskset cannot be run ({error})")),
     }
 }
 
