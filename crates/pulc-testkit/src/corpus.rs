@@ -1,7 +1,7 @@
 //! Replay of a fuzz target's corpus on a stable compiler: every input that was kept, and inputs made of them by chance. Called by
 //! tests; `cargo xtask fuzz` looks for new inputs with a nightly one.
 
-use crate::rounds;
+use crate::{Chance, rounds};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 
@@ -24,9 +24,9 @@ pub fn replay(name: &str, quick: u32, target: fn(&[u8])) {
     println!("{name}: {} inputs, PULC_TEST_SEED={seed}", corpus.len());
     let mut chance = Chance(seed | 1);
     for round in 0..rounds(quick, quick.saturating_mul(100)) {
-        let mut input = corpus[chance.below(corpus.len())].1.clone();
+        let mut input = corpus[chance.index(corpus.len())].1.clone();
         for _ in 0..1 + chance.below(6) {
-            let other = chance.below(corpus.len());
+            let other = chance.index(corpus.len());
             chance.bend(&mut input, &corpus[other].1);
         }
         input.truncate(INPUT_MAX);
@@ -54,47 +54,33 @@ fn run(target: fn(&[u8]), input: &[u8], what: &str) {
     }
 }
 
-/// Numbers that look random and come again with the seed (xorshift64*).
-struct Chance(u64);
-
 impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        ((self.next() >> 16) % limit.max(1) as u64) as usize
-    }
-
     /// One change: a bit, a byte, a number that is often a border, a cut, a copy, or a piece of another input.
     fn bend(&mut self, input: &mut Vec<u8>, other: &[u8]) {
         const BORDERS: [u64; 8] = [0, 1, 0x7f, 0xff, 0x7fff, 0xffff, 1 << 31, u64::MAX];
-        let at = self.below(input.len() + 1);
-        match self.below(8) {
-            0 | 1 if at < input.len() => input[at] ^= 1 << self.below(8),
-            2 if at < input.len() => input[at] = self.next() as u8,
+        let at = self.index(input.len() + 1);
+        match self.index(8) {
+            0 | 1 if at < input.len() => input[at] ^= 1 << self.index(8),
+            2 if at < input.len() => input[at] = self.word() as u8,
             3 => {
-                let number = BORDERS[self.below(BORDERS.len())].to_le_bytes();
-                let len = [1, 2, 4, 8][self.below(4)].min(input.len() - at);
+                let number = BORDERS[self.index(BORDERS.len())].to_le_bytes();
+                let len = [1, 2, 4, 8][self.index(4)].min(input.len() - at);
                 input[at..at + len].copy_from_slice(&number[..len]);
             }
             4 => input.truncate(at),
             5 => {
-                let end = (at + 1 + self.below(64)).min(input.len());
+                let end = (at + 1 + self.index(64)).min(input.len());
                 let piece = input[at.min(end)..end].to_vec();
                 input.extend(piece);
             }
             6 => {
-                let from = self.below(other.len() + 1);
-                let end = (from + 1 + self.below(64)).min(other.len());
+                let from = self.index(other.len() + 1);
+                let end = (from + 1 + self.index(64)).min(other.len());
                 let piece = other[from.min(end)..end].to_vec();
                 input.splice(at..at, piece);
             }
             _ => {
-                let end = (at + self.below(9)).min(input.len());
+                let end = (at + self.index(9)).min(input.len());
                 input.drain(at..end);
             }
         }

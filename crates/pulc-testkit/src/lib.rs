@@ -3,6 +3,7 @@
 //! workshop.
 #![forbid(unsafe_code)]
 
+mod chance;
 pub mod cluster;
 mod corpus;
 pub mod finished;
@@ -10,6 +11,7 @@ pub mod leftovers;
 pub mod netns;
 mod skip;
 
+pub use chance::Chance;
 pub use cluster::{Cluster, Host, token_in, wait_until};
 pub use corpus::replay;
 pub use finished::{Finished, finish_within, run_within, start};

@@ -7,7 +7,7 @@ mod ledger;
 
 use faults::{FAULTS, Fault};
 use ledger::Workload;
-use pulc_testkit::{Cluster, skipped, wait_until};
+use pulc_testkit::{Chance, Cluster, skipped, wait_until};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -15,18 +15,6 @@ const PULC: &str = env!("CARGO_BIN_EXE_pulc");
 const HOSTS: usize = 3;
 /// Processes that the queue may start on each of them at once, so that jobs wait for each other.
 const SLOTS: usize = 2;
-
-/// Numbers that look random and come again with the seed (xorshift64*).
-pub struct Chance(u64);
-
-impl Chance {
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) % limit.max(1)
-    }
-}
 
 fn rounds() -> u64 {
     std::env::var("PULC_CHAOS_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1)

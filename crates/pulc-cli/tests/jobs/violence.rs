@@ -4,7 +4,7 @@
 
 use crate::harness::{Found, GUARD, Kind, TempDir, find};
 use pulc_testkit::cluster::ENV_TAG;
-use pulc_testkit::{Cluster, Host, rounds, skipped, wait_until};
+use pulc_testkit::{Chance, Cluster, Host, rounds, skipped, wait_until};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -51,7 +51,7 @@ fn whoever_is_killed_in_whatever_moment_nothing_is_left() {
     };
     let seed = std::env::var("PULC_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(fresh_seed);
     println!("PULC_TEST_SEED={seed}");
-    let mut random = Random(seed);
+    let mut random = Chance(seed);
     for round in 0..rounds(38, 228) {
         let victims = VICTIMS[round as usize % VICTIMS.len()];
         let mut place = [Place::Daemon, Place::Embedded, Place::EmbeddedTwoNodes][random.below(3) as usize];
@@ -81,7 +81,7 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    fn play(&self, victims: &[Kind], moment: Duration, random: &mut Random) {
+    fn play(&self, victims: &[Kind], moment: Duration, random: &mut Chance) {
         let temporary = TempDir::new();
         let cgroup = TestCgroup::make(self.number);
         if self.place == Place::Daemon {
@@ -152,7 +152,7 @@ impl Round<'_> {
     }
 
     /// One of each kind, as far as there is one in this moment.
-    fn choose(&self, victims: &[Kind], random: &mut Random) -> Vec<Found> {
+    fn choose(&self, victims: &[Kind], random: &mut Chance) -> Vec<Found> {
         let mut all = find(&format!("{ENV_TAG}={}", self.host.tag()));
         let mut chosen = Vec::new();
         for kind in victims {
@@ -222,18 +222,6 @@ impl Drop for TestCgroup {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-    }
-}
-
-/// Numbers that look random and come again with the seed (xorshift64*).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % limit
     }
 }
 

@@ -7,6 +7,7 @@ use crate::values::{INT, Values, WORLD, place};
 use pulc_mpi::call;
 use pulc_mpi::consts::UNDEFINED;
 use pulc_mpi::handle::Comm;
+use pulc_testkit::Chance;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -17,26 +18,6 @@ const HANG: Duration = Duration::from_secs(110);
 const TURNS: i32 = 40;
 /// A tag of which nobody receives anything.
 const NOISE: i32 = 77;
-
-/// Numbers that look random (xorshift64*).
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    pub fn below(&mut self, limit: u64) -> u64 {
-        (self.next() >> 8) % limit
-    }
-
-    pub fn once_in(&mut self, times: u64) -> bool {
-        self.below(times) == 0
-    }
-}
 
 /// The last rank is the hostile one.
 pub fn play() {
@@ -99,7 +80,7 @@ fn hear(count: usize) {
 fn spoil(n: i32) -> ! {
     let seed = std::time::UNIX_EPOCH.elapsed().map_or(1, |since| since.as_nanos() as u64) | 1;
     eprintln!("the hostile rank's seed is {seed}");
-    let (mut random, mut mappings) = (Random(seed), Mappings::new());
+    let (mut random, mut mappings) = (Chance(seed), Mappings::new());
     // Making a communicator of others is something that it takes part in.
     hear(n as usize - 1);
     say("the hostile one begins");

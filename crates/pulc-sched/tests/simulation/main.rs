@@ -11,9 +11,9 @@ use pulc_control::queue::{
     Class, Exclusive, JobNumber, JobState, Millis, Outcome, QueueReply, QueueRequest, Target, Verb, Yield,
 };
 use pulc_sched::{Event, Health, State};
-use pulc_testkit::rounds;
+use pulc_testkit::{Chance, rounds};
 use std::collections::BTreeMap;
-use world::{Chance, World, spec};
+use world::{World, spec};
 
 #[test]
 fn no_slot_is_given_twice_and_no_accepted_job_is_lost_whatever_happens() {

@@ -1,10 +1,11 @@
 //! What the controller costs on large clusters: time for a submission with the pass over the queue behind it, while nodes are free, while
 //! all are taken and a thousand jobs wait, and for a report. Printed, never judged: run by `cargo xtask sim`.
 
-use crate::world::{Chance, exited, spec};
+use crate::world::{exited, spec};
 use pulc_base::NodeId;
 use pulc_control::queue::QueueRequest;
 use pulc_sched::{Controller, Effect, Event, Health, NodeSeen, Report, State, Step};
+use pulc_testkit::Chance;
 use std::time::Instant;
 
 const SLOTS: u32 = 16;

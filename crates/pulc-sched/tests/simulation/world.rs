@@ -4,19 +4,8 @@ use pulc_base::{JobId, NodeId};
 use pulc_control::LaunchSpec;
 use pulc_control::queue::{Class, Exclusive, Files, JobNumber, JobSpec, Millis, QueueReply, QueueRequest, Used, Yield};
 use pulc_sched::{Cause, Controller, Effect, Event, Health, NodeSeen, Record, Report, State, Step};
+use pulc_testkit::Chance;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Numbers that look random and come again with the seed (xorshift64*).
-pub struct Chance(pub u64);
-
-impl Chance {
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) % limit.max(1)
-    }
-}
 
 pub fn spec(ranks: u32, limit_ms: Option<u64>) -> JobSpec {
     JobSpec {

@@ -1,11 +1,11 @@
 //! Writes all over the node's board as fast as the memory takes it: doorbells are set, unset and rung, cores and counts are lies.
 
-use super::Random;
+use super::Chance;
 use pulc_hal::board::{Board, Sleep};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Until told to stop; how often.
-pub fn storm(board: &Board, mut random: Random, stop: &AtomicBool) -> u64 {
+pub fn storm(board: &Board, mut random: Chance, stop: &AtomicBool) -> u64 {
     let mut times = 0;
     while !stop.load(Ordering::Relaxed) {
         for _ in 0..200 {

@@ -4,7 +4,7 @@
 
 use super::frames::{FRAME_MAX, Frames};
 use super::memory::Mappings;
-use super::{Random, board_storm, honest, sockets};
+use super::{Chance, board_storm, honest, sockets};
 use pulc_base::boot::{self, Boot, Gone, PAIR_KEY_BYTES, ToKeeper, ToRank};
 use pulc_base::clock::now;
 use pulc_base::{PROTOCOL_VERSION, Rank};
@@ -36,7 +36,7 @@ struct Crafted {
     /// Ranks of this node, by slot.
     local: Vec<Rank>,
     block: Block,
-    random: Random,
+    random: Chance,
     victims: HashMap<u32, Victim>,
     remote: Vec<Remote>,
     gone: Vec<Rank>,
@@ -73,14 +73,14 @@ impl Sink for Hole {
 /// Until the honest ranks have ended.
 pub fn attack(me: u32) {
     let seed = std::env::var(super::ENV_SEED).ok().and_then(|seed| seed.parse::<u64>().ok()).unwrap_or(1);
-    let mut crafted = Crafted::attach(Rank(me), Random(seed ^ u64::from(me) << 32 | 1));
+    let mut crafted = Crafted::attach(Rank(me), Chance(seed ^ u64::from(me) << 32 | 1));
     let (stop, begin) = (AtomicBool::new(false), Instant::now());
     let keeper = std::env::var(boot::ENV_KEEPER).expect("this is a rank");
     let board = crafted.board.take().expect("it was mapped");
     let (storms, said) = std::thread::scope(|scope| {
-        let storm = Random(crafted.random.next() | 1);
+        let storm = Chance(crafted.random.word() | 1);
         let storm = scope.spawn(|| board_storm::storm(&board, storm, &stop));
-        let garbage = Random(crafted.random.next() | 1);
+        let garbage = Chance(crafted.random.word() | 1);
         let garbage = scope.spawn(|| sockets::garbage(&keeper, garbage, &stop));
         let mut mappings = Mappings::new();
         super::tell_that_it_has_begun(me);
@@ -97,7 +97,7 @@ pub fn attack(me: u32) {
 }
 
 impl Crafted {
-    fn attach(me: Rank, mut random: Random) -> Crafted {
+    fn attach(me: Rank, mut random: Chance) -> Crafted {
         let variable = |name| std::env::var(name).expect("this is a rank");
         let keeper = Seqpacket::connect(variable(boot::ENV_KEEPER).as_bytes()).expect("the keeper lives");
         let cookie = variable(boot::ENV_COOKIE);
@@ -134,7 +134,7 @@ impl Crafted {
             my_slot: local_rank,
             local,
             block,
-            random: Random(random.next() | 1),
+            random: Chance(random.word() | 1),
             victims: HashMap::new(),
             remote,
             gone: Vec::new(),
@@ -243,7 +243,7 @@ impl Crafted {
             let fd = if self.random.once_in(2) { null() } else { bare().map_err(Into::into) };
             fds.extend(fd);
         }
-        let what = (0..self.random.below(64)).map(|_| self.random.next() as u8).collect();
+        let what = (0..self.random.below(64)).map(|_| self.random.word() as u8).collect();
         self.pass(to, what, &fds);
     }
 

@@ -1,7 +1,7 @@
 //! A rank that fills its keeper's attach socket with connections, while a job-mate wants to attach: the keeper listens to
 //! those that say hello.
 
-use super::{ENV_BEGUN, ENV_PART, Random, copy, sockets};
+use super::{Chance, ENV_BEGUN, ENV_PART, copy, sockets};
 use crate::harness::{Job, TempDir, command, tag};
 use pulc_testkit::wait_until;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -51,7 +51,7 @@ fn crowd(is_full: &str, is_over: &str) {
     kill_process(parent, Signal::CONT).expect("it is this user's");
     let stop = AtomicBool::new(false);
     let said = std::thread::scope(|scope| {
-        let talker = scope.spawn(|| sockets::garbage(&keeper, Random(7), &stop));
+        let talker = scope.spawn(|| sockets::garbage(&keeper, Chance(7), &stop));
         let over = wait_until(|| Path::new(is_over).exists().then_some(()));
         stop.store(true, Ordering::Relaxed);
         over.map(|()| talker.join().expect("it does not panic"))

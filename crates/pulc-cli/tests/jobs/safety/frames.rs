@@ -1,7 +1,7 @@
 //! Frames for the message handler of a job-mate: mostly ones that keep its rules and are nasty all the same, now and then
 //! complete nonsense. Pure.
 
-use super::Random;
+use super::Chance;
 
 /// Longest frame made here that is no memory by reference.
 pub const FRAME_MAX: usize = 16 << 10;
@@ -29,7 +29,7 @@ impl Frames {
     }
 
     /// The next frame. One in `nonsense` is of random bytes in random places.
-    pub fn next(&mut self, random: &mut Random, nonsense: u64) -> Vec<u8> {
+    pub fn next(&mut self, random: &mut Chance, nonsense: u64) -> Vec<u8> {
         if random.once_in(nonsense) {
             return self.nonsense(random);
         }
@@ -67,7 +67,7 @@ impl Frames {
     }
 
     /// Asks for room and never uses it.
-    fn asks(&mut self, random: &mut Random) -> Vec<u8> {
+    fn asks(&mut self, random: &mut Chance) -> Vec<u8> {
         let total = [0, 1, 1 << 20, 1 << 40, u64::MAX][random.below(5) as usize];
         // An honest number of them.
         if self.next_id > 5_000 {
@@ -80,7 +80,7 @@ impl Frames {
     }
 
     /// Begins a message in parts that it never ends.
-    fn begins(&mut self, random: &mut Random) -> Vec<u8> {
+    fn begins(&mut self, random: &mut Chance) -> Vec<u8> {
         let total = 100 + random.below(20_000);
         if self.charged + total + 64 > 500_000 {
             return self.whole(FREE, PORT, &port(random, 2), b"main");
@@ -92,7 +92,7 @@ impl Frames {
     }
 
     /// A message like any other, with credit, which somebody may even receive.
-    fn counted(&mut self, random: &mut Random) -> Vec<u8> {
+    fn counted(&mut self, random: &mut Chance) -> Vec<u8> {
         let len = random.below(3000);
         if self.charged + len + 64 > 500_000 {
             return self.whole(FREE, PORT, &port(random, 2), b"main");
@@ -101,8 +101,8 @@ impl Frames {
         self.whole(0, PORT, &port(random, 0), &vec![0xcc; len as usize])
     }
 
-    fn nonsense(&mut self, random: &mut Random) -> Vec<u8> {
-        let mut bytes: Vec<u8> = (0..random.below(200)).map(|_| random.next() as u8).collect();
+    fn nonsense(&mut self, random: &mut Chance) -> Vec<u8> {
+        let mut bytes: Vec<u8> = (0..random.below(200)).map(|_| random.word() as u8).collect();
         if random.once_in(2) && bytes.len() >= 16 {
             // Nearly right: a kind that exists, of a protocol that exists.
             bytes[0] = random.below(5) as u8;
@@ -122,18 +122,18 @@ fn head(proto: u8, kind: u8, header: &[u8], flags: u8, id: u32, total: Option<u6
 }
 
 /// A port's number that often exists, and a tag that often means something.
-fn port(random: &mut Random, kind: u8) -> Vec<u8> {
-    let number = [1 << 16, 1 << 16, 2 << 16, 1 << 16 | 1, random.next() as u32][random.below(5) as usize];
-    let tag = if random.once_in(4) { random.next() } else { random.below(300) };
+fn port(random: &mut Chance, kind: u8) -> Vec<u8> {
+    let number = [1 << 16, 1 << 16, 2 << 16, 1 << 16 | 1, random.word() as u32][random.below(5) as usize];
+    let tag = if random.once_in(4) { random.word() } else { random.below(300) };
     [number.to_le_bytes(), u32::from(kind).to_le_bytes()].concat().into_iter().chain(tag.to_le_bytes()).collect()
 }
 
-fn rawdata(random: &mut Random) -> Vec<u8> {
+fn rawdata(random: &mut Chance) -> Vec<u8> {
     let (number, kind) = (if random.once_in(2) { 7 } else { random.below(1 << 16) }, random.below(4));
     (number | kind << 16).to_le_bytes().to_vec()
 }
 
-fn am(random: &mut Random) -> Vec<u8> {
+fn am(random: &mut Chance) -> Vec<u8> {
     let (kind, words) = (random.below(16), random.below(9));
     let channel = [1 << 16, 1 << 16 | 1, 1 << 16 | 2, random.below(1 << 32)][random.below(4) as usize];
     let fixed = kind | words << 4 | random.below(4) << 8 | random.below(8) << 16 | channel << 32;

@@ -2,7 +2,7 @@
 //! rawdata and active messages between three nodes in network namespaces: the job ends everywhere with the right reason, nothing
 //! stays, and the next job runs.
 
-use super::{ENV_HONEST, ENV_PART, Random, copy, seed};
+use super::{Chance, ENV_HONEST, ENV_PART, copy, seed};
 use crate::harness::{Found, GUARD, Kind, find};
 use pulc_testkit::cluster::ENV_TAG;
 use pulc_testkit::{Cluster, leftovers, rounds, skipped, wait_until};
@@ -43,7 +43,7 @@ fn whatever_is_killed_while_messages_fly_the_job_ends_everywhere_and_the_next_on
     };
     cluster.start();
     let seed = seed();
-    let mut random = Random(seed);
+    let mut random = Chance(seed);
     for round in 0..rounds(BLOWS.len() as u32, 96) {
         let blow = BLOWS[round as usize % BLOWS.len()];
         let moment = Duration::from_micros(random.below(400_000));
@@ -120,7 +120,7 @@ impl Talking {
     }
 }
 
-fn strike(cluster: &Cluster, blow: Blow, random: &mut Random, what: &str) {
+fn strike(cluster: &Cluster, blow: Blow, random: &mut Chance, what: &str) {
     match blow {
         Blow::Cut(host) => cluster.cut(host).expect("the cable can be cut"),
         Blow::KillPsid(host) => cluster.host(host).signal_daemon(rustix::process::Signal::KILL),

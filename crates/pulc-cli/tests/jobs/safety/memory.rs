@@ -1,7 +1,7 @@
 //! Writes over every shared mapping of this very process that is PULC's, through the kernel: what the pages forbid it refuses.
 //! Between two looks for mappings the process must map and unmap nothing of them: something else could lie there by then.
 
-use super::Random;
+use pulc_testkit::Chance;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -38,8 +38,8 @@ impl Mappings {
     }
 
     /// Writes some bytes somewhere.
-    pub fn scribble(&mut self, random: &mut Random) {
-        let Some(at) = random.next().checked_rem(self.mappings.len() as u64) else { return };
+    pub fn scribble(&mut self, random: &mut Chance) {
+        let Some(at) = random.word().checked_rem(self.mappings.len() as u64) else { return };
         let mapping = &self.mappings[at as usize];
         // The front of a mapping is where counts and headers stand.
         let span = if random.once_in(3) { mapping.end - mapping.begin } else { 8192.min(mapping.end - mapping.begin) };
@@ -50,8 +50,8 @@ impl Mappings {
             0 => vec![0; len as usize],
             1 => vec![0xff; len as usize],
             // Small numbers, which lengths and kinds are.
-            2 => (0..len).map(|at| if at % 8 == 0 { random.next() as u8 & 7 } else { 0 }).collect(),
-            _ => (0..len).map(|_| random.next() as u8).collect(),
+            2 => (0..len).map(|at| if at % 8 == 0 { random.word() as u8 & 7 } else { 0 }).collect(),
+            _ => (0..len).map(|_| random.word() as u8).collect(),
         };
         match self.memory.write_all_at(&bytes, mapping.begin + offset) {
             Ok(()) => {

@@ -14,7 +14,7 @@ mod sockets;
 mod users;
 
 use crate::harness::{self, Ended, Job, TempDir, command, tag};
-use pulc_testkit::rounds;
+use pulc_testkit::{Chance, rounds};
 
 /// Which part the copies play.
 pub const ENV_PART: &str = "PULC_TEST_PART";
@@ -54,27 +54,6 @@ pub fn copy() -> Vec<String> {
     [program, "safety::as_a_copy", "--exact", "--nocapture", "--quiet"].map(str::to_owned).to_vec()
 }
 
-/// Numbers that look random and come again with the seed (xorshift64*).
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    pub fn below(&mut self, limit: u64) -> u64 {
-        (self.next() >> 8) % limit
-    }
-
-    /// One time in so many.
-    pub fn once_in(&mut self, times: u64) -> bool {
-        self.below(times) == 0
-    }
-}
-
 /// For a rank that breaks the rules: from now on it does.
 fn tell_that_it_has_begun(rank: u32) {
     let place = std::env::var(ENV_BEGUN).expect("the test says where");
@@ -109,9 +88,9 @@ fn run_beside_hostile_ranks(arguments: &[&str], honest: &str, turns: u32, seed: 
 }
 
 fn stands_it(arguments: &[&str], honest: &str) {
-    let mut random = Random(seed());
+    let mut random = Chance(seed());
     for round in 0..rounds(1, 40) {
-        let seed = random.next() | 1;
+        let seed = random.word() | 1;
         let ended = run_beside_hostile_ranks(arguments, honest, rounds(100, 300), seed);
         let stood = ended.text().matches("stood it").count();
         let what = format!("round {round}, {ENV_SEED}={seed}");

@@ -1,11 +1,11 @@
 //! Garbage to the local socket of this job's keeper, in connections of its own.
 
-use super::Random;
+use super::Chance;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Connects, says something, and sometimes stays; until told to stop. How often.
-pub fn garbage(keeper: &str, mut random: Random, stop: &AtomicBool) -> u64 {
+pub fn garbage(keeper: &str, mut random: Chance, stop: &AtomicBool) -> u64 {
     let address = SocketAddrUnix::new_abstract_name(keeper.as_bytes()).expect("a name of the keeper's own making");
     let mut times = 0;
     let mut staying = Vec::new();
@@ -17,7 +17,7 @@ pub fn garbage(keeper: &str, mut random: Random, stop: &AtomicBool) -> u64 {
         if rustix::net::connect(&socket, &address).is_err() {
             continue;
         }
-        let bytes: Vec<u8> = (0..random.below(300)).map(|_| random.next() as u8).collect();
+        let bytes: Vec<u8> = (0..random.below(300)).map(|_| random.word() as u8).collect();
         let _ = rustix::net::send(&socket, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
         times += 1;
         // Some never say hello.

@@ -1,7 +1,7 @@
 //! Two users on one machine, each with a cluster of two daemons and a job that talks at full speed over shared memory, UDP and TCP.
 //! Everybody may see the other one's processes, names and ports, and the second user tries to get in at every one of them.
 
-use super::{ENV_HONEST, ENV_PART, ENV_TURNS, Random, copy, seed};
+use super::{Chance, ENV_HONEST, ENV_PART, ENV_TURNS, copy, seed};
 use crate::harness::{GUARD, find, tag};
 use crate::ports::Ports;
 use crate::user::Other;
@@ -210,7 +210,7 @@ fn look_at_files(first: &Party, second: &Party) {
 pub fn stranger() {
     let targets = std::env::var(ENV_TARGETS).expect("the test says what there is");
     let mut lines = targets.lines();
-    let mut random = Random(lines.next().and_then(|seed| seed.parse().ok()).unwrap_or(1) | 1);
+    let mut random = Chance(lines.next().and_then(|seed| seed.parse().ok()).unwrap_or(1) | 1);
     let numbers = |line: Option<&str>| -> Vec<u16> {
         line.unwrap_or_default().split(',').filter_map(|number| number.parse().ok()).collect()
     };
@@ -259,7 +259,7 @@ fn knock_at_a_daemon(name: &str) {
 }
 
 /// Frames of a job of one's own, and garbage, as fast as they go.
-fn speak_to_rails(udp: &[u16], tcp: &[u16], random: &mut Random) {
+fn speak_to_rails(udp: &[u16], tcp: &[u16], random: &mut Chance) {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     for _ in 0..300 {
         for port in udp {
@@ -281,14 +281,14 @@ fn speak_to_rails(udp: &[u16], tcp: &[u16], random: &mut Random) {
     }
 }
 
-fn garbage(random: &mut Random, longest: u64) -> Vec<u8> {
-    (0..random.below(longest)).map(|_| random.next() as u8).collect()
+fn garbage(random: &mut Chance, longest: u64) -> Vec<u8> {
+    (0..random.below(longest)).map(|_| random.word() as u8).collect()
 }
 
 /// A frame that would be right if the key were.
-fn foreign(random: &mut Random) -> Vec<u8> {
+fn foreign(random: &mut Chance) -> Vec<u8> {
     let (from, to) = (Rank(random.below(4) as u32), Rank(random.below(4) as u32));
-    let keys = LinkKeys::derive(&[random.next() as u8; 32], JobId(random.next() as _), from, to);
+    let keys = LinkKeys::derive(&[random.word() as u8; 32], JobId(random.word() as _), from, to);
     let mut link = Link::new(Config::from_params(1400, 1, 1 << 20), keys, now());
     link.send(now(), [b"\x02\0\x10\x01\0\0\0\0let me in", &[]]).expect("an empty link has room");
     let mut out = vec![0; 1400];
