@@ -67,7 +67,9 @@ pub fn run(args: &Args) -> ExitCode {
     println!(", L2 {} KiB, L3 {} KiB", caches.l2_bytes >> 10, caches.l3_bytes >> 10);
     match calibration::file_and_state() {
         Some((path, true)) => println!("calibration in {}", path.display()),
-        Some((path, false)) => println!("not calibrated yet; `pulc run` will do it, into {}", path.display()),
+        Some((path, false)) => {
+            println!("not calibrated yet; the next `pulc run` does it first, into {}", path.display())
+        }
         None => println!("no calibration: no cache folder, or switched off by PULC_CALIBRATION"),
     }
     print_daemon();

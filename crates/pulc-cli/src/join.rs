@@ -38,7 +38,10 @@ pub fn run(args: &Args) -> ExitCode {
         daemon::join(&place()?, &args.start.options(), &admission)
     });
     match joined {
-        Ok(started) => print_started(&started),
+        Ok(started) => {
+            pulc_hal::calibration::measure_once();
+            print_started(&started)
+        }
         Err(error) => failed(&error),
     }
 }

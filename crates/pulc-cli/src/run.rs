@@ -155,6 +155,8 @@ fn parse_time_ms(text: &str) -> Result<u64, String> {
 }
 
 pub fn run(args: Args) -> ExitCode {
+    // The first job on a machine has its thresholds already. Before signals are taken over: an interrupt ends this at once.
+    pulc_hal::calibration::measure_once();
     // Before any thread is started, so that all of them leave these signals to the one that reads them.
     let signals = match SignalFd::new(&[SIGINT, SIGTERM, SIGHUP], false) {
         Ok(signals) => signals,
@@ -208,10 +210,6 @@ pub fn run(args: Args) -> ExitCode {
                 let code = stopped.code().or(sink.broken()).unwrap_or(ended.code);
                 if let Some(text) = stopped.text().or(sink.why_broken()).or(ended.text) {
                     eprintln!("pulc: {text}");
-                }
-                // The first job on a machine runs with safe defaults; now that it is over, there is quiet to measure.
-                if code == 0 {
-                    pulc_hal::calibration::measure_once();
                 }
                 return ExitCode::from(code);
             }

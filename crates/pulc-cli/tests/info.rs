@@ -95,6 +95,29 @@ fn what_was_measured_counts_until_the_file_is_spoilt_and_the_environment_overrul
     std::fs::remove_file(&cache.0).expect("it can be removed");
 }
 
+#[test]
+fn the_first_job_of_a_machine_already_runs_with_what_was_measured() {
+    let cache = Cache::new("first");
+    let job = || {
+        let program = env!("CARGO_BIN_EXE_pulc");
+        let mut command = Command::new(program);
+        command.args(["run", "--alone", "-n", "1", program, "info", "--json"]).env("XDG_CACHE_HOME", &cache.0);
+        let finished = pulc_testkit::run_within(command, std::time::Duration::from_secs(300)).expect_success();
+        let lines = finished.stdout.lines();
+        lines.map(|line| serde_json::from_str(line).expect("one JSON object a line")).collect::<Vec<_>>()
+    };
+    let counts = |rows: &[serde_json::Value]| rows.iter().filter(|row| row["source"] == "calibration").count();
+    let rows = job();
+    let file = cache.file().expect("a file was written");
+    let text = std::fs::read_to_string(&file).expect("it can be read");
+    // A machine with one core measures nothing, a very busy one not all; what was measured counted in the first job.
+    assert_eq!(text.lines().count(), counts(&rows) + 3, "{text}");
+    assert_eq!(counts(&job()), counts(&rows));
+    assert_eq!(std::fs::read_to_string(&file).expect("it can be read"), text, "it was measured a second time");
+    let folder = std::fs::read_dir(cache.0.join("pulc")).expect("the folder of the file");
+    assert_eq!(folder.count(), 1, "something else stayed there");
+}
+
 /// What `pulc` tells its own ranks, keepers and tests, what holds a secret, and what is read when PULC is built: no settings.
 const NO_SETTINGS: &[&str] = &[
     "PULC_ALLOCATION",

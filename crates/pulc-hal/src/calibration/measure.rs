@@ -7,6 +7,7 @@ use crate::os::cpu;
 use crate::os::memfd::{self, ReadMap, WriteMap};
 use crate::os::peer_memory;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 /// How much faster than the default a candidate must be, in hundredths.
@@ -19,18 +20,22 @@ const LONE_BYTES: usize = 64 << 10;
 /// Polls before a waiting thread gives its core away, should both have landed on one.
 const POLLS: u32 = 20_000;
 
-/// Measures everything within `limit`; what is not reached stays with its default. Nothing is measured on a single core.
-pub fn all(limit: Duration) -> Vec<(String, u64)> {
+/// Measures everything within `limit`; what is not reached stays with its default. Nothing is measured on a single core. `None`: there was
+/// no memory or no thread to measure with.
+pub fn all(limit: Duration) -> Option<Vec<(String, u64)>> {
     let until = Instant::now() + limit;
     let cores = match cpu::allowed_cores() {
         Ok(cores) if cores.len() > 1 => [cores[0], cores[1]],
-        _ => return Vec::new(),
+        _ => return Some(Vec::new()),
     };
     let before = Kernel::chosen();
     // A thread of its own, so that this one is not pinned afterwards.
-    let found = std::thread::scope(|scope| scope.spawn(|| bench(cores, until)).join());
+    let found = std::thread::scope(|scope| {
+        let measuring = Builder::new().spawn_scoped(scope, || bench(cores, until)).ok()?;
+        measuring.join().ok()?
+    });
     before.choose();
-    found.ok().flatten().unwrap_or_default()
+    found
 }
 
 fn bench(cores: [u32; 2], until: Instant) -> Option<Vec<(String, u64)>> {
@@ -44,10 +49,11 @@ fn bench(cores: [u32; 2], until: Instant) -> Option<Vec<(String, u64)>> {
         ended: AtomicBool::new(false),
     };
     std::thread::scope(|scope| {
-        let reader = scope.spawn(|| {
+        let reading = || {
             let _ = cpu::pin_to(&[cores[1]]);
             read(&line, &view);
-        });
+        };
+        let reader = Builder::new().spawn_scoped(scope, reading).ok()?;
         let _ = cpu::pin_to(&[cores[0]]);
         let mut run = Run { line: &line, pool: &pool, source: vec![1; MESSAGE_BYTES], until, written: 0 };
         let found = run.find();

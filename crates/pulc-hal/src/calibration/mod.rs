@@ -1,6 +1,6 @@
 //! Thresholds that are measured instead of guessed: once on a machine, in less than a second, and kept in the user's cache folder
-//! for this processor and this kernel. Whoever starts jobs measures (`measure_once`), every process reads (`load`). Until there is
-//! a file, and wherever none can be kept, the defaults count, which are safe everywhere.
+//! for this processor and this kernel. Whoever starts jobs measures before the first one (`measure_once`), every process reads
+//! (`load`). Where nothing can be kept, and while somebody else is measuring, the defaults count, which are safe everywhere.
 //!
 //! Must never fail anything: a file that is cut, foreign or absurd is ignored with a word.
 
@@ -8,6 +8,7 @@ mod measure;
 
 use crate::os::cpu;
 use pulc_base::param;
+use rustix::fs::FlockOperation;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -30,19 +31,47 @@ pub fn load() {
     }
 }
 
-/// Measures this machine if that was not done before and the result can be kept. Whether it was measured now.
+/// Measures this machine if that was not done before, the result can be kept, and nobody else is at it: two at a time would measure each
+/// other. Whether it was measured now.
 pub fn measure_once() -> bool {
     let Some(path) = file() else { return false };
     if path.exists() || !may_be_written(&path) {
         return false;
     }
-    let values = measure::all(TIME_MAX);
-    keep(&path, &values)
+    let Some(turn) = Turn::take(&path) else { return false };
+    // Somebody may have measured between the look and the turn.
+    let measured = if path.exists() { None } else { measure::all(TIME_MAX) };
+    let is_kept = measured.is_some_and(|values| keep(&path, &values));
+    drop(turn);
+    is_kept
+}
+
+/// Being the one that measures. A lock that the kernel gives back, whatever becomes of its holder.
+struct Turn {
+    path: PathBuf,
+    _file: std::fs::File,
+}
+
+impl Turn {
+    /// `None`: somebody else has it, or it cannot be had.
+    fn take(results: &Path) -> Option<Turn> {
+        let path = results.with_extension("turn");
+        let file = std::fs::File::create(&path).ok()?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+        Some(Turn { path, _file: file })
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // Removed while it is held; who opens it in between finds the results there.
+        let _ = std::fs::remove_file(&self.path);
+    }
 }
 
 /// Measures this machine whether or not that was done before, and keeps the result if possible. What was found.
 pub fn measure_again() -> Vec<(String, u64)> {
-    let values = measure::all(TIME_MAX);
+    let Some(values) = measure::all(TIME_MAX) else { return Vec::new() };
     if let Some(path) = file().filter(|path| may_be_written(path)) {
         keep(&path, &values);
     }
@@ -159,8 +188,22 @@ mod tests {
     }
 
     #[test]
+    fn one_at_a_time_measures_and_leaves_no_sign_of_it() {
+        let folder = std::env::temp_dir().join(format!("pulc-turn-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let results = folder.join("calibration-1");
+        let turn = Turn::take(&results).unwrap();
+        assert!(Turn::take(&results).is_none());
+        drop(turn);
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+        assert!(Turn::take(&results).is_some());
+        assert!(Turn::take(&folder.join("nowhere").join("calibration-1")).is_none());
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
     fn what_is_measured_lies_within_the_limits_and_takes_less_than_its_time() {
-        for (name, value) in measure::all(TIME_MAX) {
+        for (name, value) in measure::all(TIME_MAX).unwrap() {
             let param = crate::device::shm::PARAMS.iter().find(|param| param.name == name).unwrap();
             assert!((param.min..=param.max).contains(&value), "{name} {value}");
         }

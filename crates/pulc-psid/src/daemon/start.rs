@@ -8,7 +8,7 @@ use crate::event_loop;
 use crate::identity::{Settings, StateDir, Token, TokenEntry};
 use crate::membership::Member;
 use crate::mesh::{self, DEFAULT_PORT};
-use pulc_base::{NodeId, PROTOCOL_VERSION, boot, log};
+use pulc_base::{NodeId, boot, log};
 use pulc_control::place::Place;
 use pulc_control::{Client, NodeInfo, NodeState, Reply, Request};
 use std::fs::{self, File, OpenOptions};
@@ -100,7 +100,7 @@ pub fn join(place: &Place, options: &Start, admission: &Admission) -> Result<Sta
         name: settings.name.clone(),
         addresses: Vec::new(),
         cores: 0,
-        version: PROTOCOL_VERSION,
+        version: mesh::VERSION,
     };
     let joined = runtime.block_on(mesh::join(&admission.token, me))?;
     state.forget()?;

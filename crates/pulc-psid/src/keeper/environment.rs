@@ -1,5 +1,5 @@
 //! The environment that ranks start with: the caller's, the keeper's own names, where our libraries stand, and what makes ordinary
-//! programs hand a core over faster. Called by `launch`; must never take one of the keeper's names over from the caller.
+//! programs hand a core over faster. Called by `launch`, the last part also by `pulc bypass`; must never take one of the keeper's names over from the caller.
 
 use super::broker::Seat;
 use super::launch::hex;
@@ -17,7 +17,7 @@ const LIBRARIES: &[u8] = b"LD_LIBRARY_PATH";
 /// What the C library takes its tunables from, and the one that says whether it registers each thread for restartable sequences. The
 /// kernel writes into a registered thread's memory at each change to it, a tenth of what handing over a core takes (ADR 6).
 /// Programs that need such sequences find none registered and register their own.
-const TUNABLES: &[u8] = b"GLIBC_TUNABLES";
+pub const TUNABLES: &[u8] = b"GLIBC_TUNABLES";
 const RSEQ: &[u8] = b"glibc.pthread.rseq";
 
 /// What all ranks of this node get: the caller's environment, and what the keeper adds to it.
@@ -72,7 +72,7 @@ fn passed_on(theirs: &[(Vec<u8>, Vec<u8>)], libraries: Option<Vec<u8>>) -> Vec<V
 }
 
 /// These tunables and ours, unless they say themselves what becomes of it.
-fn without_sequences(tunables: &[u8]) -> Vec<u8> {
+pub fn without_sequences(tunables: &[u8]) -> Vec<u8> {
     let says_so = |one: &[u8]| one.strip_prefix(RSEQ).is_some_and(|rest| rest.first() == Some(&b'='));
     if tunables.split(|byte| *byte == b':').any(says_so) {
         return tunables.to_vec();
