@@ -44,6 +44,7 @@ pub fn test(root: &Path) -> Outcome {
         profile(root, &tree, compiler)?;
     }
     several_programs(root, &tree)?;
+    short_lives(root, &tree)?;
     old_search_path(root, &tree)?;
     let mistakes = tree.compile("mpicc", &root.join(EXAMPLES).join("mistakes.c"), &[], "mistakes")?;
     mpi_mistakes::test(&mistakes, || tree.mpiexec())?;
@@ -55,6 +56,17 @@ pub fn test(root: &Path) -> Outcome {
     heat(root, &tree)?;
     guests(root, &tree)?;
     references(root, scratch.path())
+}
+
+/// Jobs of many ranks that begin and end at once: each rank goes while its keeper still has words for it, and what it said last must
+/// reach the others before the news that it is gone.
+fn short_lives(root: &Path, tree: &Tree) -> Outcome {
+    let version = tree.compile("mpicc", &root.join(EXAMPLES).join("version.c"), &[], "version")?;
+    for _ in 0..10 {
+        steps::output(tree.mpiexec().args(["-n", "32"]).arg(&version))?;
+    }
+    println!("ten jobs of 32 ranks that begin and end");
+    Ok(())
 }
 
 /// Under a launcher that speaks PMI-1 alone, ranks find each other as well: ours, which then plays the other one, on one node and on two.

@@ -120,15 +120,17 @@ impl Seqpacket {
     pub fn recv(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
         let mut space = [MaybeUninit::uninit(); CONTROL_BYTES];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let message = retry(|| {
-            rustix::net::recvmsg(&self.0, &mut [IoSliceMut::new(buffer)], &mut control, RecvFlags::CMSG_CLOEXEC)
-        });
-        let message = match message {
-            Ok(message) => message,
-            // The other end died with data of ours unread: for us it is closed.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
-            Err(error) => return Err(error),
+        let mut receive = || {
+            retry(|| {
+                rustix::net::recvmsg(&self.0, &mut [IoSliceMut::new(buffer)], &mut control, RecvFlags::CMSG_CLOEXEC)
+            })
         };
+        let mut message = receive();
+        // The other end was closed with words of ours unread. The kernel says so once, before it hands out what that end had sent.
+        if message.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionReset) {
+            message = receive();
+        }
+        let message = message?;
         let mut fds = Vec::new();
         for part in control.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = part {
@@ -198,6 +200,19 @@ mod tests {
         assert_eq!(b.recv(&mut buffer).unwrap().unwrap().bytes, 6);
         drop(a);
         assert!(b.recv(&mut buffer).unwrap().is_none(), "a closed end is not an empty datagram");
+    }
+
+    #[test]
+    fn an_end_that_is_closed_with_words_unread_has_still_said_what_it_sent() {
+        let (a, b) = Seqpacket::pair().unwrap();
+        b.send(b"never read", &[]).unwrap();
+        a.send(b"last words", &[]).unwrap();
+        a.send(b"very last", &[]).unwrap();
+        drop(a);
+        let mut buffer = [0; 64];
+        assert_eq!(b.recv(&mut buffer).unwrap().unwrap().bytes, 10);
+        assert_eq!(b.recv(&mut buffer).unwrap().unwrap().bytes, 9);
+        assert!(b.recv(&mut buffer).unwrap().is_none());
     }
 
     #[test]

@@ -25,6 +25,8 @@ const PASSES_MAX: u32 = 1024;
 
 /// Refusals that are written to the log.
 const REFUSALS_LOGGED: u64 = 8;
+/// Messages read from one connection at a time.
+const READS_MAX: u32 = 64;
 
 /// What one local rank is to the broker.
 pub struct Seat {
@@ -144,25 +146,30 @@ impl Broker {
         self.refused
     }
 
-    /// Reads what a connection has sent.
+    /// Reads what a connection has sent, so much that one talkative rank does not keep the others waiting.
     pub fn read(&mut self, index: usize) -> Vec<Event> {
         let mut events = Vec::new();
+        self.read_some(index, &mut events);
+        events
+    }
+
+    /// Whether there may be more to read.
+    fn read_some(&mut self, index: usize, events: &mut Vec<Event>) -> bool {
         let mut buffer = [0; MESSAGE_MAX];
-        // Bounded, so that one talkative rank does not keep the others waiting.
-        for _ in 0..64 {
-            let Some(conn) = self.conns.get(index).and_then(Option::as_ref) else { break };
+        for _ in 0..READS_MAX {
+            let Some(conn) = self.conns.get(index).and_then(Option::as_ref) else { return false };
             let socket = Rc::clone(&conn.socket);
             let result = match socket.recv(&mut buffer) {
                 Ok(Some(received)) => match boot::decode::<ToKeeper>(&buffer[..received.bytes]) {
-                    Ok(message) => self.handle(index, message, received.fds, &mut events),
+                    Ok(message) => self.handle(index, message, received.fds, events),
                     Err(malformed) => Err(malformed.to_string()),
                 },
                 Ok(None) => {
                     self.close(index);
                     events.push(Event::Closed);
-                    break;
+                    return false;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 Err(error) => Err(error.to_string()),
             };
             if let Err(why) = result {
@@ -170,10 +177,10 @@ impl Broker {
                 let _ = socket.send(&boot::encode(&ToRank::Refused { why }), &[]);
                 self.close(index);
                 events.push(Event::Closed);
-                break;
+                return false;
             }
         }
-        events
+        true
     }
 
     /// Counts all, logs the first few: nobody shall fill a log by talking nonsense.
@@ -330,13 +337,9 @@ impl Broker {
         let mut events = Vec::new();
         for (rank, _) in ranks {
             if let Some(local) = self.local(*rank) {
-                while let Some(index) = self.seats[local].conn {
-                    let read = self.read(index);
-                    if read.is_empty() {
-                        break;
-                    }
-                    events.extend(read);
-                }
+                while let Some(index) = self.seats[local].conn
+                    && self.read_some(index, &mut events)
+                {}
                 let seat = &mut self.seats[local];
                 seat.gone = true;
                 seat.queue.clear();

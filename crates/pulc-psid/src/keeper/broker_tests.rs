@@ -97,6 +97,25 @@ fn what_a_rank_passed_before_its_death_arrives_before_the_news_of_it() {
 }
 
 #[test]
+fn what_a_rank_passed_arrives_though_it_ended_with_words_unread_and_had_passed_much() {
+    let mut fixture = fixture(2);
+    let (first, _) = fixture.attach(10);
+    let (second, second_index) = fixture.attach(11);
+    second.send(&boot::encode(&ToKeeper::Pass { to: Rank(10), what: vec![1] }), &NONE).unwrap();
+    assert_eq!(fixture.broker.read(second_index), []);
+    let passed = READS_MAX as u8 + 3;
+    for number in 0..passed {
+        first.send(&boot::encode(&ToKeeper::Pass { to: Rank(11), what: vec![number] }), &NONE).unwrap();
+    }
+    drop(first);
+    fixture.broker.gone(&[(Rank(10), Gone::Exited(0))]);
+    for number in 0..passed {
+        assert_eq!(receive(&second).unwrap().0, ToRank::Passed { from: Rank(10), what: vec![number] });
+    }
+    assert_eq!(receive(&second).unwrap().0, ToRank::Gone { rank: Rank(10), how: Gone::Exited(0) });
+}
+
+#[test]
 fn ranks_of_other_nodes_that_ended_are_told_also_to_those_who_attach_later() {
     let mut fixture = fixture(1);
     fixture.broker.gone(&[(Rank(3), Gone::Lost)]);

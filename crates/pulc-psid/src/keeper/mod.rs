@@ -24,6 +24,7 @@ pub mod remains;
 pub(crate) mod staying;
 mod streams;
 
+pub use environment::{TUNABLES, without_sequences};
 pub(crate) use fuzz::datagrams as fuzz_datagrams;
 
 use crate::error::{is_out_of_descriptors, shortage};
