@@ -9,9 +9,11 @@ use crate::peers::Route;
 use crate::process::Process;
 use crate::progress::HURRIED_MAX;
 use crate::sending::Sending;
+use crate::switch::ReceiveHandler;
 use crate::wire::{HEAD_BYTES, Head, Kind, MESSAGE_COST};
 use pulc_base::clock::Nanos;
 use pulc_base::{Proto, Rank};
+use pulc_hal::device::Peer;
 use pulc_hal::device::shm::CELL_PAYLOAD;
 use pulc_hal::device::shm::cell::{self, CELL_WORDS, Words};
 
@@ -66,28 +68,64 @@ impl Engine {
         header: u64,
         mut take: impl FnMut(usize, &[u64]) -> bool,
     ) -> usize {
-        let Some(peer) = self.floor.peers.get(src.0 as usize) else { return 0 };
-        let Route::Shm(from) = peer.route else { return 0 };
-        if self.hurried >= HURRIED_MAX || !self.floor.outbox.is_empty() || peer.ending.is_some() {
-            return 0;
-        }
-        let (head, header) = (head_of(proto).to_le(), header.to_le());
-        let mut bytes = 0;
+        let Some(from) = self.batch_peer(src) else { return 0 };
+        let (front, mut bytes) = ([head_of(proto).to_le(), header.to_le()], 0);
         let taken = self.shm.device.take_cells(from, |len, words| {
-            let [first, second, body @ ..] = words;
-            let is_one = len >= FRONT_BYTES && *first == head && *second == header;
-            let is_taken = is_one && take(len - FRONT_BYTES, body);
+            let is_taken = body_behind(front, len, words).is_some_and(|(len, body)| take(len, body));
             bytes += if is_taken { (len - FRONT_BYTES) as u64 } else { 0 };
             is_taken
         });
+        self.batch_taken(src, taken, bytes);
+        taken
+    }
+
+    /// The same for messages whose receives are posted with the protocol's own receive handler, which `take` is given.
+    #[inline]
+    pub fn take_batch_for<H: ReceiveHandler>(
+        &mut self,
+        src: Rank,
+        proto: Proto,
+        header: u64,
+        mut take: impl FnMut(&mut H, usize, &[u64]) -> bool,
+    ) -> usize {
+        let Some(from) = self.batch_peer(src) else { return 0 };
+        let (front, mut bytes) = ([head_of(proto).to_le(), header.to_le()], 0);
+        let Some(handler) = self.floor.handlers.as_its_own::<H>(proto.0) else { return 0 };
+        let taken = self.shm.device.take_cells(from, |len, words| {
+            let is_taken = body_behind(front, len, words).is_some_and(|(len, body)| take(handler, len, body));
+            bytes += if is_taken { (len - FRONT_BYTES) as u64 } else { 0 };
+            is_taken
+        });
+        self.batch_taken(src, taken, bytes);
+        taken
+    }
+
+    /// The peer that a batch may be taken from now; `None`: it is not on this node, or there is something else to do first.
+    #[inline(always)]
+    fn batch_peer(&self, src: Rank) -> Option<Peer> {
+        let peer = self.floor.peers.get(src.0 as usize)?;
+        let Route::Shm(from) = peer.route else { return None };
+        let may_go_on = self.hurried < HURRIED_MAX && self.floor.outbox.is_empty() && peer.ending.is_none();
+        may_go_on.then_some(from)
+    }
+
+    /// Enters a batch in the accounts.
+    #[inline(always)]
+    fn batch_taken(&mut self, src: Rank, taken: usize, bytes: u64) {
         if taken > 0 {
             self.hurried += 1;
             self.shm.tally.messages_received += taken as u64;
             self.shm.tally.bytes_received += bytes;
             self.floor.landed_together(src, bytes + taken as u64 * MESSAGE_COST);
         }
-        taken
     }
+}
+
+/// Length and words of the body of a frame that begins with just these two words.
+#[inline(always)]
+fn body_behind(front: [u64; FRONT_WORDS], len: usize, words: &Words) -> Option<(usize, &[u64])> {
+    let [first, second, body @ ..] = words;
+    (len >= FRONT_BYTES && [*first, *second] == front).then_some((len.wrapping_sub(FRONT_BYTES), body))
 }
 
 impl Process {

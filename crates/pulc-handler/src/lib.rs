@@ -41,7 +41,7 @@ pub use engine::{DeviceReport, Engine, Tally};
 pub use errand::{Busy, Errand};
 pub use error::{End, Error, SendFault};
 pub use outbox::Outbox;
-pub use process::{Armed, Beside, Guard, Process, Shared, Waited, Wakeup, Watch};
+pub use process::{Armed, Beside, Guard, Process, Shared, Swept, Waited, Wakeup, Watch};
 pub use sending::{Progress as SendProgress, Sending};
 pub use switch::{Begin, Body, Fate, Hand, Here, ReceiveHandler, TransferId, Want};
 pub use uncounted::{HEADER_WORDS, Parcel, Sent};

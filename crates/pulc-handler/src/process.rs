@@ -26,6 +26,7 @@ use pulc_hal::os::bell::Bell;
 use pulc_hal::os::biased::{Biased, BiasedGuard};
 use pulc_hal::os::registry::{self, Announced};
 use pulc_hal::os::{cpu, life};
+pub use shortly::Swept;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};

@@ -136,10 +136,16 @@ impl Patience {
         self.until_trial == 0
     }
 
-    /// Yields brought what was waited for, soon enough.
+    /// Yields brought what was waited for, soon enough. Who had no patience has it for one wait more: once may be chance, when somebody
+    /// else had the core for so long that all others had their turn meanwhile.
     #[inline(always)]
     pub(crate) fn worked(&mut self) {
-        *self = Patience::new();
+        if self.is_there() {
+            *self = Patience::new();
+        } else {
+            self.failures = FAILURES_MAX - 1;
+            self.until_trial = self.between_trials;
+        }
     }
 
     /// They did not.
@@ -366,6 +372,18 @@ mod tests {
         let waits = (0..).take_while(|_| !patience.begin()).count();
         patience.worked();
         assert!(waits < TRIAL_EVERY_MAX as usize && patience.is_there());
+        // That was chance: one wait in vain, and the next trial is as far away as before.
+        assert!(patience.begin());
+        patience.failed();
+        let again = (0..).take_while(|_| !patience.begin()).count();
+        assert!(again + 1 == TRIAL_EVERY_MAX as usize && !patience.is_there());
+        // Twice in a row is not.
+        patience.worked();
+        patience.worked();
+        assert!((1..FAILURES_MAX).all(|_| {
+            patience.failed();
+            patience.is_there()
+        }));
     }
 
     #[test]

@@ -7,6 +7,9 @@ use crate::handle::Datatype;
 use crate::memory::Addr;
 use pulc_handler::Body;
 
+/// Elements that a short way takes: their bytes are counted without a look at limits.
+const QUICK_MAX: i64 = 1 << 32;
+
 /// What a call reads or writes.
 #[derive(Clone)]
 pub(crate) enum Data {
@@ -30,6 +33,15 @@ impl Data {
             return flat(base, len);
         }
         Data::general(base, count, datatype)
+    }
+
+    /// Address and length where the datatype is predefined and everything is as it should be: for the short ways of a message, which keep
+    /// them in registers. What is put together in memory and moved as a whole waits for every store before it.
+    #[inline(always)]
+    pub fn quick(base: Addr, count: i64, datatype: Datatype) -> Option<(Addr, usize)> {
+        let size = datatype::contiguous_size(datatype)?;
+        let is_plain = (0..=QUICK_MAX).contains(&count) && !base.is_null();
+        is_plain.then(|| (base, (size * count as u64) as usize))
     }
 
     #[inline(never)]

@@ -76,6 +76,21 @@ impl Addr {
         unsafe { ptr::copy(input.as_ptr(), self.offset(at).0, input.len()) }
     }
 
+    /// Copies the first `len` bytes of some words into the program's memory. Eight of them are one store.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    #[inline(always)]
+    pub fn write_words(self, len: usize, words: &[u64]) {
+        if len == 8 {
+            return self.write(0, &words[0].to_ne_bytes());
+        }
+        assert!(len <= size_of_val(words), "{len} bytes of {} words", words.len());
+        for (at, word) in words.iter().enumerate().take(len.div_ceil(8)) {
+            self.write(8 * at as i64, &word.to_ne_bytes()[..(len - 8 * at).min(8)]);
+        }
+    }
+
     /// Copies `len` bytes from one place of the program to another; they may overlap.
     #[inline]
     pub fn copy_to(self, to: Addr, len: usize) {
@@ -179,5 +194,18 @@ mod tests {
         middle.read(-8, &mut out);
         assert_eq!(out, [1, 2, 3, 0]);
         assert_eq!(room.addr().as_usize() % 16, 0);
+    }
+
+    #[test]
+    fn words_are_written_as_far_as_their_bytes_mean_something() {
+        let words: Vec<u64> = (0..5).map(|word: u8| u64::from_ne_bytes([word * 8 + 1; 8])).collect();
+        for len in 0..=40 {
+            let mut room = Room::new(48);
+            room.addr().write_words(len, &words);
+            let mut out = [0; 48];
+            room.addr().read(0, &mut out);
+            let expected: Vec<u8> = (0..48).map(|at| if at < len { at as u8 / 8 * 8 + 1 } else { 0 }).collect();
+            assert_eq!(out[..], expected[..], "{len} bytes");
+        }
     }
 }

@@ -2,6 +2,7 @@
 //! Called by the interfaces; must never sleep.
 
 use super::{Guard, Process, Shared};
+use crate::engine::Engine;
 use crate::switch::Hand;
 use pulc_hal::os::cpu;
 use std::sync::atomic::Ordering;
@@ -11,6 +12,16 @@ const SHORT_ROUNDS: u32 = 12;
 const LOOKS_PER_ROUND: u32 = 16;
 /// Yields to job-mates before the ladder looks whether they are of use.
 const SHORT_YIELDS: u32 = 2;
+
+/// What taking messages in batches has come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Swept {
+    Nothing,
+    /// More is wanted.
+    Some,
+    /// Nothing more is wanted.
+    All,
+}
 
 /// Looks at one line for a while.
 #[inline(always)]
@@ -50,6 +61,41 @@ impl Process {
             }
         }
         false
+    }
+
+    /// Takes messages in batches for as long as they come soon; whether that was all that is wanted. Otherwise the caller waits as
+    /// usual. `sweep` takes what is there ([`Engine::take_batch_for`]); everything else that comes is taken as always.
+    #[inline]
+    pub fn sweep_shortly(&self, guard: &mut Guard<'_>, mut sweep: impl FnMut(&mut Engine) -> Swept) -> bool {
+        let shared = &mut **guard;
+        let mut rounds = 0;
+        loop {
+            let swept = sweep(&mut shared.engine);
+            let frames = match swept {
+                // The sender may wait for the word that there is room again.
+                Swept::All if !shared.engine.has_posts() => 0,
+                Swept::Some => 0,
+                Swept::All | Swept::Nothing => shared.engine.progress(&mut Hand::empty()),
+            };
+            if swept != Swept::Nothing || frames > 0 {
+                self.tell_others(shared);
+            }
+            rounds = if swept == Swept::Nothing { rounds + 1 } else { 0 };
+            if swept == Swept::All {
+                return true;
+            }
+            // On a core that is shared the ladder gives it away.
+            let is_over = rounds >= SHORT_ROUNDS || shared.crowd.has_job_mates();
+            if is_over || self.wanted.load(Ordering::Relaxed) > 0 {
+                return false;
+            }
+            if frames == 0 && !shared.engine.net_is_hot() {
+                match shared.engine.awaited_of_hot() {
+                    Some(is_there) => look_for(is_there),
+                    None => cpu::pause(),
+                }
+            }
+        }
     }
 
     /// Frames have come: whether one of them for this hand. A lone one that has landed concerns nobody else.

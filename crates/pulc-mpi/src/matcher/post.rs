@@ -1,12 +1,15 @@
 //! Posting a receive: what was kept goes to it at once, otherwise it waits in its context's queue. And taking it back. With the engine
 //! locked; never blocks.
 
-use super::{Goal, Kept, Matcher, Probed, Recv, Work};
+use super::{Goal, Kept, Lane, Matcher, Probed, Recv, Work};
+use crate::group::Group;
 use crate::handle::Comm;
+use crate::memory::Addr;
 use crate::status::Status;
 use pulc_base::Rank;
 use pulc_handler::Outbox;
 use pulc_handler::matching::Pattern;
+use std::sync::Arc;
 
 impl Matcher {
     /// Posts a receive; its request.
@@ -30,6 +33,28 @@ impl Matcher {
             }
         }
         request
+    }
+
+    /// Posts a receive into one piece of memory where no message waits, nobody is gone, and a place of an earlier request is free: its
+    /// request. `None`: nothing has happened.
+    #[inline(always)]
+    pub fn post_first(
+        &mut self,
+        at: Addr,
+        len: usize,
+        context: u32,
+        senders: Option<Arc<Group>>,
+        pattern: Pattern,
+        comm: Comm,
+    ) -> Option<u32> {
+        let Lane { queue } = self.lanes.get_mut(context as usize)?;
+        if queue.kept_len() > 0 || !self.gone.is_empty() {
+            return None;
+        }
+        let request = self.requests.next_free()?;
+        let entry = queue.post(pattern, request);
+        self.requests.add_recv(at, len, context, senders, entry, comm);
+        Some(request)
     }
 
     /// A receive from somebody who is gone.

@@ -6,6 +6,7 @@ use crate::data::Data;
 use crate::error::{Class, Error};
 use crate::group::Group;
 use crate::handle::{self, Comm, Kind as HandleKind, Request};
+use crate::memory::Addr;
 use crate::request::Plan;
 use crate::status::Status;
 use pulc_base::Rank;
@@ -128,6 +129,32 @@ impl Requests {
         self.places.len() as u32 - 1
     }
 
+    /// The place that [`Requests::add_recv`] will take.
+    #[inline(always)]
+    pub fn next_free(&self) -> Option<u32> {
+        if self.next.is_some() { None } else { self.free.last().copied() }
+    }
+
+    /// As [`Requests::add`] of a receive into one piece of memory, which is written where it stays; in the place that
+    /// [`Requests::next_free`] has told.
+    #[inline(always)]
+    pub fn add_recv(
+        &mut self,
+        at: Addr,
+        len: usize,
+        context: u32,
+        senders: Option<Arc<Group>>,
+        entry: Entry,
+        comm: Comm,
+    ) {
+        let Some(place) = self.free.pop().and_then(|at| self.places.get_mut(at as usize)) else { return };
+        (place.phase, place.comm) = (Phase::Active, comm);
+        let (data, entry) = (Data::Flat { at, len }, Some(entry));
+        let recv = Recv { data, context, entry, senders, src: Rank(0), tag: 0, total: 0, arrived: 0 };
+        // What is free does nothing: there is nothing to drop.
+        std::mem::forget(std::mem::replace(&mut place.work, Work::Recv(recv)));
+    }
+
     /// The next operation takes the place of this persistent request.
     pub fn use_next(&mut self, index: u32) {
         self.next = Some(index);
@@ -186,9 +213,46 @@ impl Requests {
         ended
     }
 
+    /// Tells how a request has ended, if that is all there is to it: it is complete and not persistent, without a fault and without
+    /// functions of the program. Its place is free then.
+    #[inline]
+    pub fn take_plain(&mut self, request: Request, tell: impl FnOnce(&Status)) -> bool {
+        let Some(index) = handle::made_index(HandleKind::Request, request.0) else { return false };
+        let Some(place) = self.places.get_mut(index) else { return false };
+        let is_plain = place.phase == Phase::Done
+            && place.error.is_none()
+            && place.persistent.is_none()
+            && place.generalized.is_none()
+            && matches!(place.work, Work::None);
+        if !is_plain {
+            return false;
+        }
+        tell(&place.status);
+        (place.phase, place.status, place.comm) = (Phase::Free, Status::EMPTY, Comm::NULL);
+        (place.of_schedule, place.released) = (false, false);
+        self.free.push(index as u32);
+        true
+    }
+
+    /// Whether a handle of the program is that of an operation under way.
+    #[inline]
+    pub fn is_under_way(&self, request: Request) -> bool {
+        handle::made_index(HandleKind::Request, request.0)
+            .and_then(|index| self.places.get(index))
+            .is_some_and(|place| place.phase == Phase::Active)
+    }
+
     #[inline]
     pub fn recv(&mut self, index: u32) -> Option<&mut Recv> {
         match &mut self.places.get_mut(index as usize)?.work {
+            Work::Recv(recv) => Some(recv),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    pub fn peek_recv(&self, index: u32) -> Option<&Recv> {
+        match &self.places.get(index as usize)?.work {
             Work::Recv(recv) => Some(recv),
             _ => None,
         }
@@ -202,6 +266,28 @@ impl Requests {
         (recv.src, recv.tag, recv.total, recv.arrived) = (src, tag, body.len(), body.len());
         recv.data.put_body(0, body, scratch);
         self.received(index);
+    }
+
+    /// The same for a message of a few words, given as they are; whether there is room for it in one piece of memory.
+    #[inline]
+    pub fn land(&mut self, index: u32, src: Rank, tag: i32, len: usize, words: &[u64]) -> bool {
+        let Some(place) = self.places.get_mut(index as usize) else { return false };
+        let Work::Recv(Recv { data: Data::Flat { at, len: room }, senders, .. }) = &place.work else { return false };
+        if len > *room || place.released {
+            return false;
+        }
+        at.write_words(len, words);
+        let source = match senders {
+            Some(senders) => senders.rank_of(src.0).unwrap_or(crate::consts::ANY_SOURCE),
+            None => src.0 as i32,
+        };
+        // As `complete` does, field by field where they stay: what is put together elsewhere and moved is waited for.
+        place.phase = Phase::Done;
+        (place.status.source, place.status.tag, place.status.error) = (source, tag, 0);
+        (place.status.bytes, place.status.cancelled) = (len as u64, false);
+        place.work = Work::None;
+        self.schedule_news |= place.of_schedule;
+        true
     }
 
     /// The next part.

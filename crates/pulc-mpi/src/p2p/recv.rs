@@ -18,7 +18,13 @@ use pulc_handler::{Engine, Hand, Want};
 #[inline]
 pub fn recv(buf: Addr, count: i64, datatype: Datatype, source: i32, tag: i32, comm: Comm) -> Result<Status> {
     let process = world::process()?;
-    let data = Data::new(buf, count, datatype)?;
+    let (at, len, typed) = match Data::quick(buf, count, datatype) {
+        Some((at, len)) => (at, len, None),
+        None => match Data::new(buf, count, datatype)? {
+            Data::Flat { at, len } => (at, len, None),
+            typed => (Addr::NULL, usize::MAX, Some(typed)),
+        },
+    };
     let mut guard = process.lock();
     // A longer one comes in parts, which land where a posted receive wants them and nowhere else.
     let short_max = guard.engine.uncounted_max();
@@ -27,10 +33,7 @@ pub fn recv(buf: Addr, count: i64, datatype: Datatype, source: i32, tag: i32, co
     let (context, is_whole) = (found.context, found.is_whole());
     let Some(pattern) = found.pattern(source, tag)? else { return Ok(Status::NOBODY) };
     let queue = &mut table.lane(context).queue;
-    if let Data::Flat { at, len } = data
-        && len <= short_max
-        && queue.find(pattern).is_none()
-    {
+    if len <= short_max && queue.find(pattern).is_none() {
         let mut hand = Hand::wanting(Want { lane: context.into(), pattern }, at.bytes_mut(len));
         // Nothing is posted while this thread polls, and what is posted already is earlier.
         if queue.posted_len() == 0 && pattern.src.is_some() && tag >= 0 {
@@ -43,6 +46,7 @@ pub fn recv(buf: Addr, count: i64, datatype: Datatype, source: i32, tag: i32, co
             return Ok(Status { source, tag: tag as u32 as i32, error: 0, bytes: len as u64, cancelled: false });
         }
     }
+    let data = typed.unwrap_or(Data::Flat { at, len });
     let request = post(&mut guard.engine, data, pattern, comm)?;
     let status = request::wait_blocking(process, guard, request)?;
     trace::message(status.source, status.tag, status.bytes);
@@ -73,6 +77,9 @@ pub(crate) fn irecv_locked(
     tag: i32,
     comm: Comm,
 ) -> Result<Request> {
+    if let Some(request) = post_quickly(engine, buf, count, datatype, source, tag, comm) {
+        return Ok(request);
+    }
     let data = Data::new(buf, count, datatype)?;
     let (table, outbox) = matcher_and_outbox(engine);
     let found = table.comm(comm)?;
@@ -87,6 +94,25 @@ pub(crate) fn irecv_locked(
         settle(engine);
     }
     Ok(Requests::handle(index))
+}
+
+/// Posts a receive that nothing has come for yet, the usual case. `None`: something is unusual or wrong, and nothing has happened.
+#[inline(always)]
+fn post_quickly(
+    engine: &mut Engine,
+    buf: Addr,
+    count: i64,
+    datatype: Datatype,
+    source: i32,
+    tag: i32,
+    comm: Comm,
+) -> Option<Request> {
+    let (at, len) = Data::quick(buf, count, datatype)?;
+    let table = matcher(engine);
+    let found = table.comm(comm).ok()?;
+    let pattern = found.pattern(source, tag).ok()??;
+    let (context, senders) = (found.context, found.senders());
+    table.post_first(at, len, context, senders, pattern, comm).map(Requests::handle)
 }
 
 /// Posts a receive.

@@ -1,6 +1,6 @@
 //! Waiting for and testing several requests at once.
 
-use super::{Known, Taken, wait_until};
+use super::{Known, Taken, sweep, wait_until};
 use crate::collective;
 use crate::consts::UNDEFINED;
 use crate::error::{Class, Error, Result};
@@ -18,18 +18,21 @@ pub type Each<'a> = &'a mut dyn FnMut(usize, &Status);
 pub fn waitall(requests: &mut [Request], each: Each<'_>) -> Result<()> {
     let process = world::process()?;
     let mut guard = process.lock();
-    check(matcher(&mut guard.engine), requests)?;
+    let under_way = check(matcher(&mut guard.engine), requests)?;
     let mut at = 0;
     let waited: &[Request] = requests;
-    let ((), guard) = wait_until(process, guard, For::All(waited), |table| {
-        while let Some(request) = waited.get(at) {
-            if is_active(table, *request) {
-                return None;
+    // With nothing to wait for it still makes progress for others.
+    if under_way == 0 || !sweep::all_shortly(process, &mut guard, waited, under_way) {
+        ((), guard) = wait_until(process, guard, For::All(waited), |table| {
+            while let Some(request) = waited.get(at) {
+                if is_active(table, *request) {
+                    return None;
+                }
+                at += 1;
             }
-            at += 1;
-        }
-        Some(())
-    });
+            Some(())
+        });
+    }
     take_all(guard, requests, each)
 }
 
@@ -105,12 +108,21 @@ pub fn testsome(requests: &mut [Request], each: &mut dyn FnMut(usize, usize, &St
     Ok(0)
 }
 
-fn check(table: &mut Matcher, requests: &[Request]) -> Result<()> {
-    requests.iter().try_for_each(|request| table.look_up(*request).map(|_| ()))
+/// How many are under way.
+fn check(table: &mut Matcher, requests: &[Request]) -> Result<usize> {
+    let mut under_way = 0;
+    for request in requests {
+        if table.requests.is_under_way(*request) {
+            under_way += 1;
+        } else if *request != Request::SENT {
+            table.look_up(*request)?;
+        }
+    }
+    Ok(under_way)
 }
 
 fn is_active(table: &mut Matcher, request: Request) -> bool {
-    matches!(table.look_up(request), Ok(Known::Active(_)))
+    table.requests.is_under_way(request)
 }
 
 /// `Some(None)`: none of them is active or complete. `None`: none is complete.
@@ -132,6 +144,22 @@ fn progress(process: &'static Process, mut guard: Guard<'_>) {
     if collective::any_active() {
         collective::drive(process);
     }
+}
+
+/// As [`take`] of what most requests are: sends that were complete when they began, and what has ended well and for good. Whether it is
+/// one of these; then it has been told.
+#[inline]
+fn take_plain(table: &mut Matcher, request: &mut Request, tell: impl FnOnce(&Status)) -> bool {
+    let is_plain = if *request == Request::SENT {
+        tell(&Status::EMPTY);
+        true
+    } else {
+        table.requests.take_plain(*request, tell)
+    };
+    if is_plain {
+        *request = Request::NULL;
+    }
+    is_plain
 }
 
 /// Takes the result of a request that is not active; the handle is null afterwards unless it is persistent. `None`: there was
@@ -165,6 +193,9 @@ fn take_all(mut guard: Guard<'_>, requests: &mut [Request], each: Each<'_>) -> R
     let mut later = Vec::new();
     let table = matcher(&mut guard.engine);
     for (at, request) in requests.iter_mut().enumerate() {
+        if take_plain(table, request, |status| each(at, status)) {
+            continue;
+        }
         match take(table, request) {
             None => each(at, &Status::EMPTY),
             Some(taken) if taken.generalized.is_some() => later.push((at, taken)),

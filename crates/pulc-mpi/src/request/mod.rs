@@ -7,6 +7,7 @@ mod awaited;
 mod generalized;
 mod persistent;
 mod single;
+mod sweep;
 
 pub use arrays::*;
 pub use awaited::Pending;
@@ -152,6 +153,7 @@ pub(crate) fn wait_blocking(process: &'static Process, mut guard: Guard<'static>
     let index = match matcher(&mut guard.engine).look_up(request)? {
         Known::Nothing | Known::Sent => return Ok(Status::EMPTY),
         Known::Done(index) => index,
+        Known::Active(index) if sweep::one_shortly(process, &mut guard, index) => index,
         Known::Active(index) => {
             let ((), locked) = wait_until(process, guard, For::Places(&[index]), |table| {
                 (!table.requests.is_active(index)).then_some(())

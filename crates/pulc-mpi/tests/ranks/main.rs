@@ -14,8 +14,8 @@ mod overlap;
 mod random;
 mod topologies;
 mod values;
+mod windows;
 
-use hostile::Random;
 use keeper::{Job, Keeper};
 use pulc_mpi::call;
 
@@ -39,6 +39,7 @@ fn as_a_rank() {
         "communicators" => communicators::play(),
         "topologies" => topologies::play(),
         "random" => random::play(),
+        "windows" => windows::play(),
         other => panic!("no scene {other}"),
     }
     call::finalize().unwrap();
@@ -75,6 +76,13 @@ fn a_receive_from_a_rank_that_is_killed_fails() {
 #[test]
 fn messages_of_every_size_arrive_between_nodes() {
     Job::on_nodes("messages", &[2, 1]).succeeds();
+}
+
+#[test]
+fn windows_of_receives_get_their_messages_in_order_however_they_are_waited_for() {
+    Job::on_one_node("windows", 2).succeeds();
+    Job::on_one_node("windows", 4).succeeds();
+    Job::on_nodes("windows", &[2, 1]).succeeds();
 }
 
 #[test]
