@@ -132,6 +132,52 @@ fn a_stopped_daemon_is_torpid_and_not_dead() {
     cluster.hosts().iter().for_each(|host| host.wait_for_states("up", 2));
 }
 
+/// Six hosts of which each watches two others only.
+fn cluster_of_few_watchers(test: &str) -> Option<Cluster> {
+    Some(cluster(test, 6)?.with_environment(&[("PULC_MESH_WATCH", "2")]))
+}
+
+#[test]
+fn who_does_not_watch_a_host_notices_its_cut_link_too_and_it_notices_all() {
+    let test = "who_does_not_watch_a_host_notices_its_cut_link_too_and_it_notices_all";
+    let Some(cluster) = cluster_of_few_watchers(test) else { return };
+    cluster.start();
+    let mut command = cluster.host(0).command();
+    command.args(["run", "-n", "6", "--nodes", "6", "--", "sleep", "98765"]);
+    let job = start(command);
+    cluster.wait_for_processes(": sleep 98765", 6);
+    cluster.cut(3).expect("the link can be cut");
+    let ended = finish_within(job, HANG);
+    assert!(ended.code().is_some_and(|code| code != 0), "{ended:?}");
+    cluster.wait_for_processes(": sleep 98765", 0);
+    cluster.host(3).wait_for_states("down", 5);
+    let others = || cluster.hosts().iter().filter(|host| host.number != 3);
+    others().for_each(|host| host.wait_for_states("down", 1));
+    cluster.heal(3).expect("the link can be healed");
+    cluster.hosts().iter().for_each(|host| host.wait_for_states("up", 6));
+    cluster.host(0).pulc(&["down", "--all"]).expect_success();
+    cluster.expect_nothing_left();
+}
+
+#[test]
+fn where_few_watch_a_stopped_daemon_is_torpid_to_all_and_half_of_all_may_end_at_once() {
+    let test = "where_few_watch_a_stopped_daemon_is_torpid_to_all_and_half_of_all_may_end_at_once";
+    let Some(cluster) = cluster_of_few_watchers(test) else { return };
+    cluster.start();
+    cluster.host(2).signal_daemon(Signal::STOP);
+    let others = || cluster.hosts().iter().filter(|host| host.number != 2);
+    others().for_each(|host| host.wait_for_states("torpid", 1));
+    cluster.host(2).signal_daemon(Signal::CONT);
+    cluster.hosts().iter().for_each(|host| host.wait_for_states("up", 6));
+    // Half of the daemons end at once, and come back.
+    cluster.hosts()[3..].iter().for_each(|host| host.signal_daemon(Signal::KILL));
+    cluster.hosts()[..3].iter().for_each(|host| host.wait_for_states("down", 3));
+    cluster.hosts()[3..].iter().for_each(|host| {
+        host.pulc(&["up"]).expect_success();
+    });
+    cluster.hosts().iter().for_each(|host| host.wait_for_states("up", 6));
+}
+
 #[test]
 fn several_daemons_of_one_machine_behave_like_several_machines() {
     let Some(cluster) = cluster("several_daemons_of_one_machine_behave_like_several_machines", 1) else { return };

@@ -3,139 +3,25 @@
 //!
 //! Two nodes may dial each other at the same moment; the dial of the smaller id wins. Death has two signs that must both be there: the
 //! daemon is silent *and* its host's kernel acknowledges nothing. A daemon that is only silent (stopped, starved) is *torpid* for a
-//! long time before it is given up. A node that was itself asleep blames nobody for the silence it slept through.
+//! long time before it is given up. A node that was itself asleep blames nobody for the silence it slept through. Who looks for whose signs
+//! is said in `watch`.
 
+mod event;
 #[cfg(test)]
 mod scale;
 #[cfg(test)]
 mod tests;
+mod watch;
+#[cfg(test)]
+mod watch_tests;
+
+pub use event::{Action, ConnId, Event, Member, Refusal, Timing};
 
 use crate::mesh::DownWhy;
 use pulc_base::NodeId;
 use pulc_base::clock::Nanos;
 use pulc_control::node::{NodeInfo, NodeState};
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
-use std::net::SocketAddr;
-
-/// What a node tells others about itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Member {
-    pub id: NodeId,
-    pub name: String,
-    pub addresses: Vec<SocketAddr>,
-    pub cores: u32,
-    pub version: u32,
-}
-
-/// Number of a connection, unique in one daemon's life.
-pub type ConnId = u64;
-
-#[derive(Clone, Copy, Debug)]
-pub struct Timing {
-    /// Between two signs of life on an idle connection.
-    pub beat: Nanos,
-    /// How often [`Event::Tick`] comes.
-    pub tick: Nanos,
-    /// Silence after which a node is torpid.
-    pub torpid_after: Nanos,
-    /// Silence of daemon and host after which a node is down.
-    pub dead_after: Nanos,
-    /// Silence of the daemon alone after which a node is down.
-    pub stopped_after: Nanos,
-    pub redial_min: Nanos,
-    pub redial_max: Nanos,
-    pub members_max: usize,
-}
-
-#[derive(Clone, Debug)]
-pub enum Event {
-    Tick,
-    /// Someone connected and proved who it is; answered by `Admit` or `Refuse`.
-    Incoming {
-        conn: ConnId,
-        member: Member,
-        session: u64,
-    },
-    /// Our dial was answered with a welcome.
-    Dialed {
-        conn: ConnId,
-        member: Member,
-        session: u64,
-    },
-    DialFailed {
-        id: NodeId,
-        busy: bool,
-    },
-    /// Bytes came in at `at`.
-    Heard {
-        conn: ConnId,
-        at: Nanos,
-    },
-    Load {
-        conn: ConnId,
-        load_milli: u32,
-    },
-    /// The peer's kernel has not acknowledged what we sent for this long (zero: all is well).
-    Unacknowledged {
-        conn: ConnId,
-        during: Nanos,
-    },
-    Lost {
-        conn: ConnId,
-        why: DownWhy,
-    },
-    /// `at_once`: call them without giving them a head start, for a node that comes (back) to a running cluster.
-    Learned {
-        members: Vec<Member>,
-        at_once: bool,
-    },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Refusal {
-    /// There is a connection already, or a dial in the other direction has precedence; try again.
-    Busy,
-    /// The caller uses the identity of the node it called.
-    SameIdentity,
-    /// The table of members is full.
-    Full,
-    /// The token's secret is unknown, revoked or expired.
-    WrongToken,
-    /// Only the node that founded the cluster admits new ones.
-    NotFounder,
-    /// No certificate of this cluster was shown.
-    Stranger,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    Dial {
-        id: NodeId,
-        addresses: Vec<SocketAddr>,
-    },
-    CancelDial {
-        id: NodeId,
-    },
-    Admit {
-        conn: ConnId,
-        info: NodeInfo,
-    },
-    Refuse {
-        conn: ConnId,
-        why: Refusal,
-    },
-    Close {
-        conn: ConnId,
-        why: DownWhy,
-    },
-    SendMembers {
-        conn: ConnId,
-        members: Vec<Member>,
-    },
-    /// The set of known members has changed.
-    Remember,
-}
 
 pub struct Membership {
     me: Member,
@@ -143,6 +29,14 @@ pub struct Membership {
     nodes: BTreeMap<NodeId, Node>,
     conns: HashMap<ConnId, NodeId>,
     last_tick: Option<Nanos>,
+    /// Connections have come or gone since the neighbours were chosen.
+    ring_is_stale: bool,
+    /// How many are watched.
+    watched: usize,
+    /// When everybody may be looked at again.
+    next_look_round: Nanos,
+    /// What [`Membership::others`] says is not what it said when it was asked last, but for loads.
+    changed: bool,
 }
 
 struct Node {
@@ -158,12 +52,29 @@ struct Node {
 enum Link {
     None,
     Dialing,
-    Up { conn: ConnId, session: u64, heard: Nanos, unacknowledged: Nanos },
+    Up(Live),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Live {
+    conn: ConnId,
+    session: u64,
+    signs: watch::Signs,
 }
 
 impl Membership {
     pub fn new(me: Member, timing: Timing) -> Membership {
-        Membership { me, timing, nodes: BTreeMap::new(), conns: HashMap::new(), last_tick: None }
+        Membership {
+            me,
+            timing,
+            nodes: BTreeMap::new(),
+            conns: HashMap::new(),
+            last_tick: None,
+            ring_is_stale: false,
+            watched: 0,
+            next_look_round: Nanos(0),
+            changed: false,
+        }
     }
 
     pub fn step(&mut self, now: Nanos, event: Event) -> Vec<Action> {
@@ -177,18 +88,15 @@ impl Membership {
             },
             Event::DialFailed { id, busy } => self.dial_failed(now, id, busy),
             Event::Heard { conn, at } => {
-                if let Some(Node { link: Link::Up { heard, .. }, .. }) = self.node_of(conn) {
-                    *heard = at.max(*heard);
+                if let Some(live) = self.live_of(conn) {
+                    live.signs.heard = at.max(live.signs.heard);
                 }
             }
-            Event::Load { conn, load_milli } => {
-                if let Some(node) = self.node_of(conn) {
-                    node.load_milli = load_milli;
-                }
-            }
+            Event::Beat { conn, load_milli, answer } => self.beat_came(now, conn, load_milli, answer, &mut actions),
+            Event::Missed { ids } => self.missed_elsewhere(now, &ids, &mut actions),
             Event::Unacknowledged { conn, during } => {
-                if let Some(Node { link: Link::Up { unacknowledged, .. }, .. }) = self.node_of(conn) {
-                    *unacknowledged = during;
+                if let Some(live) = self.live_of(conn) {
+                    live.signs.unacknowledged = during;
                 }
             }
             Event::Lost { conn, why } => self.lost(now, conn, why),
@@ -202,6 +110,11 @@ impl Membership {
         self.nodes.values().map(Node::info)
     }
 
+    /// Whether what [`Membership::others`] says has changed since this was asked last, but for loads.
+    pub fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
+    }
+
     /// Everybody this node could tell others about, itself first.
     pub fn members(&self) -> Vec<Member> {
         std::iter::once(&self.me).chain(self.nodes.values().map(|node| &node.member)).cloned().collect()
@@ -209,35 +122,23 @@ impl Membership {
 
     fn node_of(&mut self, conn: ConnId) -> Option<&mut Node> {
         let node = self.nodes.get_mut(self.conns.get(&conn)?)?;
-        matches!(node.link, Link::Up { conn: current, .. } if current == conn).then_some(node)
+        node.live().is_some_and(|live| live.conn == conn).then_some(node)
+    }
+
+    fn live_of(&mut self, conn: ConnId) -> Option<&mut Live> {
+        self.node_of(conn)?.live_mut()
     }
 
     fn tick(&mut self, now: Nanos, actions: &mut Vec<Action>) {
         let slept = self.last_tick.map_or(Nanos(0), |last| now.since(last).since(self.timing.tick));
         let slept = if slept > self.timing.tick { slept } else { Nanos(0) };
         self.last_tick = Some(now);
+        self.judge(now, slept, actions);
         for (id, node) in &mut self.nodes {
-            match &mut node.link {
-                Link::Up { conn, heard, unacknowledged, .. } => {
-                    if slept > Nanos(0) {
-                        *heard = (*heard + slept).min(now);
-                        *unacknowledged = Nanos(0);
-                    }
-                    let silent = now.since(*heard);
-                    let host_gone = unacknowledged.0 >= self.timing.dead_after.0 / 2;
-                    if silent >= self.timing.stopped_after || (silent >= self.timing.dead_after && host_gone) {
-                        actions.push(Action::Close { conn: *conn, why: DownWhy::Silent });
-                    } else {
-                        node.state = if silent >= self.timing.torpid_after { NodeState::Torpid } else { NodeState::Up };
-                    }
-                }
-                Link::None
-                    if node.state != NodeState::Left && now >= node.next_dial && !node.member.addresses.is_empty() =>
-                {
-                    node.link = Link::Dialing;
-                    actions.push(Action::Dial { id: *id, addresses: node.member.addresses.clone() });
-                }
-                Link::None | Link::Dialing => {}
+            let is_due = node.state != NodeState::Left && now >= node.next_dial && !node.member.addresses.is_empty();
+            if node.link == Link::None && is_due {
+                node.link = Link::Dialing;
+                actions.push(Action::Dial { id: *id, addresses: node.member.addresses.clone() });
             }
         }
         for action in actions {
@@ -259,9 +160,11 @@ impl Membership {
                 return actions.push(Action::Refuse { conn, why: Refusal::Busy });
             }
             Some(Link::Dialing) => actions.push(Action::CancelDial { id: member.id }),
-            Some(Link::Up { conn: old, session: old_session, heard, .. }) => {
-                // Our dial may have been answered while the other side's was under way: the connection that lives stays.
-                if old_session == session && now.since(heard) < self.timing.beat + self.timing.beat {
+            Some(Link::Up(Live { conn: old, session: old_session, signs })) => {
+                // Our dial may have been answered while the other side's was under way: the connection that lives stays. If the other
+                // side does not know it any more, it will not answer there.
+                if old_session == session && signs.silent(now) < self.timing.beat + self.timing.beat {
+                    self.ask_again(now, member.id, actions);
                     return actions.push(Action::Refuse { conn, why: Refusal::Busy });
                 }
                 let why = if old_session == session { DownWhy::Closed } else { DownWhy::Restarted };
@@ -277,7 +180,7 @@ impl Membership {
         let id = member.id;
         let is_news = self.nodes.get(&id).is_none_or(|node| node.member != member);
         let backoff = self.timing.redial_min;
-        let link = Link::Up { conn, session, heard: now, unacknowledged: Nanos(0) };
+        let link = Link::Up(Live { conn, session, signs: watch::Signs::new(now) });
         let node = Node { member, state: NodeState::Up, load_milli: 0, link, backoff, next_dial: now };
         actions.push(Action::Admit { conn, info: node.info() });
         actions.push(Action::SendMembers { conn, members: self.members() });
@@ -286,15 +189,14 @@ impl Membership {
         }
         self.nodes.insert(id, node);
         self.conns.insert(conn, id);
+        (self.ring_is_stale, self.changed) = (true, true);
     }
 
     /// Tells everyone connected about one member.
     fn spread(&self, member: &Member, actions: &mut Vec<Action>) {
         for node in self.nodes.values() {
-            if let Link::Up { conn, .. } = node.link
-                && node.member.id != member.id
-            {
-                actions.push(Action::SendMembers { conn, members: vec![member.clone()] });
+            if let Some(live) = node.live().filter(|_| node.member.id != member.id) {
+                actions.push(Action::SendMembers { conn: live.conn, members: vec![member.clone()] });
             }
         }
         actions.push(Action::Remember);
@@ -310,7 +212,7 @@ impl Membership {
         node.next_dial = now + node.backoff;
         if !busy {
             node.backoff = (node.backoff + node.backoff).min(redial_max);
-            node.state = NodeState::Down;
+            self.changed |= std::mem::replace(&mut node.state, NodeState::Down) != NodeState::Down;
         }
     }
 
@@ -325,6 +227,7 @@ impl Membership {
             node.next_dial = now + delay;
         }
         self.conns.remove(&conn);
+        (self.ring_is_stale, self.changed) = (true, true);
     }
 
     /// The smaller id dials first, the other gives it a head start.
@@ -346,9 +249,10 @@ impl Membership {
             let full = self.nodes.len() >= self.timing.members_max;
             match self.nodes.get_mut(&member.id) {
                 // Only a node itself says where it is while it is connected.
-                Some(node) if matches!(node.link, Link::Up { .. }) || node.member == member => continue,
+                Some(node) if node.live().is_some() || node.member == member => continue,
                 Some(node) => {
                     node.member = member;
+                    self.changed = true;
                     actions.push(Action::Remember);
                 }
                 None if full => left_out += 1,
@@ -358,6 +262,7 @@ impl Membership {
                     let (state, link) = (NodeState::Joining, Link::None);
                     let node = Node { state, load_milli: 0, link, backoff: self.timing.redial_min, next_dial, member };
                     self.nodes.insert(node.member.id, node);
+                    self.changed = true;
                 }
             }
         }
@@ -372,7 +277,27 @@ impl Membership {
     }
 }
 
+impl Link {
+    fn live_mut(&mut self) -> Option<&mut Live> {
+        match self {
+            Link::Up(live) => Some(live),
+            Link::None | Link::Dialing => None,
+        }
+    }
+}
+
 impl Node {
+    fn live(&self) -> Option<&Live> {
+        match &self.link {
+            Link::Up(live) => Some(live),
+            Link::None | Link::Dialing => None,
+        }
+    }
+
+    fn live_mut(&mut self) -> Option<&mut Live> {
+        self.link.live_mut()
+    }
+
     fn info(&self) -> NodeInfo {
         NodeInfo {
             id: self.member.id,

@@ -11,6 +11,8 @@ use pulc_base::param::Param;
 use pulc_base::{NodeId, PROTOCOL_VERSION};
 use std::net::{SocketAddr, TcpListener};
 
+/// Version of what daemons say to each other: in steps of a hundred that of PULC's other protocols, and its own.
+pub const VERSION: u32 = 100 * PROTOCOL_VERSION + 1;
 /// Where daemons listen unless told otherwise; if it is taken, a free port.
 pub const DEFAULT_PORT: u16 = 7852;
 
@@ -19,7 +21,7 @@ static BEAT: Param = Param {
     default: 1000,
     min: 10,
     max: 60_000,
-    text: "time between two signs of life on an idle connection of two daemons",
+    text: "time between two signs of life of a node and one that watches it",
 };
 static TORPID: Param = Param {
     name: "mesh_torpid_ms",
@@ -59,9 +61,23 @@ static QUEUE_MAX: Param = Param {
 };
 static MEMBERS_MAX: Param =
     Param { name: "mesh_members_max", default: 1024, min: 2, max: 65_536, text: "nodes of one cluster" };
+static WATCH: Param = Param {
+    name: "mesh_watch",
+    default: 8,
+    min: 2,
+    max: 65_536,
+    text: "other nodes that each node watches all the time; where there are no more, everybody watches all",
+};
+static ROUND: Param = Param {
+    name: "mesh_round_ms",
+    default: 30_000,
+    min: 100,
+    max: 600_000,
+    text: "time after which something is wanted to be heard of nodes that are not watched too",
+};
 
 /// Everything about the mesh that can be set.
-pub static PARAMS: &[&Param] = &[&BEAT, &TORPID, &DEAD, &STOPPED, &FRAME_MAX, &QUEUE_MAX, &MEMBERS_MAX];
+pub static PARAMS: &[&Param] = &[&BEAT, &TORPID, &DEAD, &STOPPED, &FRAME_MAX, &QUEUE_MAX, &MEMBERS_MAX, &WATCH, &ROUND];
 
 pub struct MeshConfig {
     pub(super) me: Member,
@@ -140,6 +156,8 @@ impl MeshConfig {
             redial_min: Nanos::from_ms(100),
             redial_max: Nanos::from_ms(5000),
             members_max: bytes(&MEMBERS_MAX),
+            watch: bytes(&WATCH),
+            round_max: ms(&ROUND),
         };
         let limits = Limits { frame_bytes: bytes(&FRAME_MAX), queue_bytes: bytes(&QUEUE_MAX) };
         MeshConfig { me, identity, listener: None, members: Vec::new(), state: None, desk: None, timing, limits }
@@ -157,7 +175,7 @@ impl MeshConfig {
 }
 
 fn member(id: NodeId, name: String, addresses: Vec<SocketAddr>, cores: u32) -> Member {
-    Member { id, name, addresses, cores, version: PROTOCOL_VERSION }
+    Member { id, name, addresses, cores, version: VERSION }
 }
 
 fn cores() -> u32 {

@@ -35,7 +35,8 @@ pub(crate) struct Limits {
 /// What a connection tells the hub.
 #[derive(Debug)]
 pub(crate) enum Report {
-    Load(u32),
+    Beat { load_milli: u32, answer: bool },
+    Missed(Vec<NodeId>),
     Members(Vec<Member>),
     Ended(DownWhy),
 }
@@ -256,7 +257,10 @@ impl Reader {
                 let ended = match self.frames.next() {
                     Ok(None) => break,
                     Ok(Some(Frame::Peer(message))) => self.hand_up(MeshEvent::Message(self.id, message)).await,
-                    Ok(Some(Frame::Beat { load_milli })) => self.report(Report::Load(load_milli)).await,
+                    Ok(Some(Frame::Beat { load_milli, answer })) => {
+                        self.report(Report::Beat { load_milli, answer }).await
+                    }
+                    Ok(Some(Frame::Missed(ids))) => self.report(Report::Missed(ids)).await,
                     Ok(Some(Frame::Members(members))) => self.report(Report::Members(members)).await,
                     Ok(Some(Frame::Goodbye)) => Some(DownWhy::Left),
                     Err(error) => self.broken(&error),

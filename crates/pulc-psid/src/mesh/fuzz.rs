@@ -35,7 +35,8 @@ pub(crate) fn frames(bytes: &[u8]) {
     let mut reader = FrameReader::holding(bytes.to_vec(), LIMIT);
     while let Ok(Some(frame)) = reader.next() {
         match frame {
-            Frame::Beat { load_milli } => step(Event::Load { conn: 1, load_milli }),
+            Frame::Beat { load_milli, answer } => step(Event::Beat { conn: 1, load_milli, answer }),
+            Frame::Missed(ids) => step(Event::Missed { ids }),
             Frame::Members(members) => {
                 let (first, session) = (members.first().cloned(), members.len() as u64);
                 step(Event::Learned { members, at_once: session % 2 == 0 });
@@ -78,5 +79,7 @@ fn timing() -> Timing {
         redial_min: Nanos::from_ms(100),
         redial_max: Nanos::from_ms(5000),
         members_max: MEMBERS_MAX,
+        watch: 2,
+        round_max: Nanos::from_ms(30_000),
     }
 }

@@ -4,7 +4,6 @@ use super::tests::{HANG, Node, pair, start};
 use super::*;
 use crate::identity::{ClusterCa, Fingerprint, Settings, StateDir, Token};
 use crate::membership::Member;
-use pulc_base::PROTOCOL_VERSION;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -109,9 +108,9 @@ async fn without_a_certificate_nobody_becomes_a_member() {
     let config = Arc::new(tls::joiner(a.ca.expect("nodes of a local cluster have an authority")).unwrap());
     let mut stream = dial::connect(&config, address_of(&a)).await.map_err(|e| e.to_string()).unwrap();
     let opening = wire::Opening::Mesh { session: 1, member: Member { id: NodeId([9; 16]), ..newcomer() } };
-    stream.write_all(&wire::preamble_and(PROTOCOL_VERSION, &opening)).await.unwrap();
+    stream.write_all(&wire::preamble_and(VERSION, &opening)).await.unwrap();
     stream.flush().await.unwrap();
-    wire::read_preamble(&mut stream, PROTOCOL_VERSION).await.map_err(|e| e.to_string()).unwrap();
+    wire::read_preamble(&mut stream, VERSION).await.map_err(|e| e.to_string()).unwrap();
     let answer: wire::Answer = wire::read_first(&mut stream).await.map_err(|e| e.to_string()).unwrap();
     assert!(matches!(answer, wire::Answer::Refused(crate::membership::Refusal::Stranger)), "{answer:?}");
     still_talk(&mut a, &mut b, 4).await;
@@ -144,7 +143,7 @@ fn founder(name: &str, version: u32) -> Founder {
 }
 
 fn newcomer() -> Member {
-    Member { id: NodeId([0; 16]), name: "new".to_owned(), addresses: Vec::new(), cores: 1, version: PROTOCOL_VERSION }
+    Member { id: NodeId([0; 16]), name: "new".to_owned(), addresses: Vec::new(), cores: 1, version: VERSION }
 }
 
 impl Founder {
@@ -155,7 +154,7 @@ impl Founder {
 
 #[tokio::test]
 async fn a_token_joins_and_a_name_that_is_taken_gets_a_number() {
-    let founder = founder("new", PROTOCOL_VERSION);
+    let founder = founder("new", VERSION);
     let joined = join(&founder.token(Duration::from_secs(60)), newcomer()).await.unwrap();
     assert_eq!(joined.name, "new-2");
     assert_eq!(joined.identity.cluster(), founder.cluster);
@@ -164,7 +163,7 @@ async fn a_token_joins_and_a_name_that_is_taken_gets_a_number() {
 
 #[tokio::test]
 async fn false_expired_and_foreign_tokens_are_refused_each_with_its_reason() {
-    let founder = founder("tokens", PROTOCOL_VERSION);
+    let founder = founder("tokens", VERSION);
     let good = founder.token(Duration::from_secs(60));
     let refused = |token: Token| async move { join(&token, newcomer()).await.err().expect("it was let in") };
     let forged = refused(Token { secret: [7; 16], ..good.clone() }).await;
@@ -192,9 +191,9 @@ async fn a_node_that_did_not_found_the_cluster_admits_nobody() {
 async fn another_version_is_refused_and_both_numbers_are_named() {
     let founder = founder("version", 999);
     let error = join(&founder.token(Duration::from_secs(60)), newcomer()).await.err().expect("it was let in");
-    assert!(matches!(error, Error::WrongVersion { theirs: 999, ours: PROTOCOL_VERSION, .. }), "{error}");
+    assert!(matches!(error, Error::WrongVersion { theirs: 999, ours: VERSION, .. }), "{error}");
     let text = error.to_string();
-    assert!(text.contains("999") && text.contains(&format!(" {PROTOCOL_VERSION}")), "{text}");
+    assert!(text.contains("999") && text.contains(&format!(" {VERSION}")), "{text}");
 
     let mut configs = MeshConfig::local_cluster(2).unwrap();
     configs[0].me.version = 999;

@@ -39,7 +39,7 @@ pub(crate) struct Hub {
     last_words: HashMap<NodeId, oneshot::Receiver<()>>,
     reports: mpsc::Sender<(ConnId, Report)>,
     next_conn: ConnId,
-    next_beat: Nanos,
+    next_load: Nanos,
     load_milli: u32,
     unsaved: bool,
     saving: Option<JoinHandle<()>>,
@@ -87,7 +87,7 @@ impl Hub {
             last_words: HashMap::new(),
             reports,
             next_conn: 1,
-            next_beat: Nanos(0),
+            next_load: Nanos(0),
             load_milli: 0,
             unsaved: false,
             saving: None,
@@ -132,10 +132,17 @@ impl Hub {
     }
 
     fn step(&mut self, event: Event) {
-        for action in self.core.step(now(), event) {
+        self.quietly(now(), event);
+        if self.core.take_changed() {
+            self.host.shared.set_others(self.core.others().collect());
+        }
+    }
+
+    /// What others are told of it is brought up to date later.
+    fn quietly(&mut self, now: Nanos, event: Event) {
+        for action in self.core.step(now, event) {
             self.act(action);
         }
-        self.host.shared.set_others(self.core.others().collect());
     }
 
     fn act(&mut self, action: Action) {
@@ -172,6 +179,17 @@ impl Hub {
             Action::SendMembers { conn, members } => {
                 if let Some(line) = self.conns.get(&conn) {
                     line.connection.outbox.put_upkeep(&Frame::Members(members));
+                }
+            }
+            Action::Beat { conn, answer } => {
+                // What waits to be written is as good a sign, but asks for nothing.
+                if let Some(line) = self.conns.get(&conn).filter(|line| answer || line.connection.is_idle()) {
+                    line.connection.outbox.put_upkeep(&Frame::Beat { load_milli: self.load_milli, answer });
+                }
+            }
+            Action::SendMissed { conn, ids } => {
+                if let Some(line) = self.conns.get(&conn) {
+                    line.connection.outbox.put_upkeep(&Frame::Missed(ids));
                 }
             }
             Action::Remember => {
@@ -242,7 +260,7 @@ impl Hub {
             after,
             done,
         });
-        connection.outbox.put_upkeep(&Frame::Beat { load_milli: self.load_milli });
+        connection.outbox.put_upkeep(&Frame::Beat { load_milli: self.load_milli, answer: false });
         self.host.shared.open(id, conn, connection.outbox.clone());
         self.conns.insert(conn, Line { connection, waiting_since: None });
     }
@@ -253,12 +271,10 @@ impl Hub {
 
     fn reported(&mut self, conn: ConnId, report: Report) {
         match report {
-            // Everybody says so all the time: what others are told of it is brought up to date with the next tick.
-            Report::Load(load_milli) => {
-                for action in self.core.step(now(), Event::Load { conn, load_milli }) {
-                    self.act(action);
-                }
+            Report::Beat { load_milli, answer } => {
+                self.quietly(now(), Event::Beat { conn, load_milli, answer });
             }
+            Report::Missed(ids) => self.quietly(now(), Event::Missed { ids }),
             Report::Members(members) => self.step(Event::Learned { members, at_once: false }),
             Report::Ended(why) => {
                 self.forget(conn, why);
@@ -276,29 +292,24 @@ impl Hub {
 
     fn tick(&mut self) {
         let now = now();
-        let beat = now >= self.next_beat;
-        if beat {
-            self.next_beat = now + self.timing.beat;
+        let new_loads = now >= self.next_load;
+        if new_loads {
+            self.next_load = now + self.timing.beat;
             self.load_milli = load_milli();
             self.host.shared.set_load(self.load_milli);
         }
-        let load_milli = self.load_milli;
-        let mut events = Vec::with_capacity(2 * self.conns.len());
-        for (conn, line) in &mut self.conns {
-            if beat && line.connection.is_idle() {
-                line.connection.outbox.put_upkeep(&Frame::Beat { load_milli });
-            }
+        let looked_at: Vec<ConnId> = self.core.looks_at(now).collect();
+        for conn in looked_at {
+            let Some(line) = self.conns.get_mut(&conn) else { continue };
             let at = line.connection.heard();
-            events.push(Event::Heard { conn: *conn, at });
             let during = line.waiting(now, now.since(at) > self.timing.beat + self.timing.tick, self.timing.tick);
-            events.push(Event::Unacknowledged { conn: *conn, during });
+            self.quietly(now, Event::Heard { conn, at });
+            self.quietly(now, Event::Unacknowledged { conn, during });
         }
-        for event in events {
-            for action in self.core.step(now, event) {
-                self.act(action);
-            }
+        self.quietly(now, Event::Tick);
+        if self.core.take_changed() || new_loads {
+            self.host.shared.set_others(self.core.others().collect());
         }
-        self.step(Event::Tick);
         self.save();
     }
 

@@ -18,7 +18,7 @@ mod tests;
 mod tls;
 mod wire;
 
-pub use config::{DEFAULT_PORT, MeshConfig, PARAMS, check_free};
+pub use config::{DEFAULT_PORT, MeshConfig, PARAMS, VERSION, check_free};
 pub(crate) use fuzz::{certificates as fuzz_certificates, frames as fuzz_frames};
 pub use join::{Joined, join};
 
@@ -159,6 +159,11 @@ impl Mesh {
     /// Every node ever known, this one first, then by name.
     pub fn nodes(&self) -> Vec<NodeInfo> {
         self.inner.shared.nodes()
+    }
+
+    /// Load average of this node, in thousandths.
+    pub fn load_milli(&self) -> u32 {
+        self.inner.shared.load_milli()
     }
 
     /// Says which nodes get nothing new; they are shown as draining.

@@ -53,6 +53,10 @@ impl Shared {
         self.inner().load_milli = load_milli;
     }
 
+    pub(crate) fn load_milli(&self) -> u32 {
+        self.inner().load_milli
+    }
+
     /// Every member that others could be told about, this node first.
     pub(crate) fn members(&self) -> Vec<Member> {
         self.inner().members.clone()

@@ -11,6 +11,7 @@
 
 use crate::membership::{Member, Refusal};
 use crate::peer_message::PeerMsg;
+use pulc_base::NodeId;
 use serde::{Deserialize, Serialize};
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -43,11 +44,15 @@ pub(crate) enum Answer {
 pub(crate) enum Frame {
     Beat {
         load_milli: u32,
+        /// A beat in return is wanted.
+        answer: bool,
     },
     Members(Vec<Member>),
     /// The sender ends on purpose.
     Goodbye,
     Peer(PeerMsg),
+    /// Nodes that the sender has not heard of for a while.
+    Missed(Vec<NodeId>),
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -15,6 +15,12 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
+/// After a pass over the queue that took long, the next one waits so many times as long: what comes meanwhile is accepted, and decided with
+/// one pass. A short one makes nobody wait.
+const REST: u32 = 4;
+const REST_MAX: Duration = Duration::from_millis(250);
+const SHORT_PASS: Duration = Duration::from_millis(1);
+
 pub struct Desk {
     core: Controller,
     disk: Disk,
@@ -32,6 +38,7 @@ pub struct Desk {
     /// Something has happened since the last pass.
     dirty: bool,
     wake_at: Option<Instant>,
+    rests_until: Instant,
 }
 
 /// Whose request it is, and its number there.
@@ -73,6 +80,7 @@ impl Desk {
             gone: HashMap::new(),
             dirty: true,
             wake_at: None,
+            rests_until: Instant::now(),
         })
     }
 
@@ -99,15 +107,14 @@ impl Desk {
 
     /// Decides what is due, and returns what may be told now.
     pub fn settle(&mut self) -> Vec<(NodeId, QueueMsg)> {
-        if self.dirty || self.wake_at.is_some_and(|at| at <= Instant::now()) {
-            self.dirty = false;
-            let now = self.now();
-            let step = self.core.settle(now);
-            self.keep(step);
-            let next = self.core.next_deadline();
-            // Not at once again for something that could not be done.
-            let wait = next.map(|at| Duration::from_millis(at.saturating_sub(now).clamp(20, 3_600_000)));
-            self.wake_at = wait.map(|wait| Instant::now() + wait);
+        let begin = Instant::now();
+        if self.dirty || self.wake_at.is_some_and(|at| at <= begin) {
+            if begin >= self.rests_until {
+                self.pass();
+                self.rests_until = rest_after(begin, Instant::now());
+            } else {
+                self.wake_at = Some(self.rests_until);
+            }
         }
         let written = *self.disk.written.borrow_and_update();
         let mut orders = Vec::new();
@@ -123,6 +130,18 @@ impl Desk {
             }
         }
         orders
+    }
+
+    /// Decides what is due.
+    fn pass(&mut self) {
+        self.dirty = false;
+        let now = self.now();
+        let step = self.core.settle(now);
+        self.keep(step);
+        let next = self.core.next_deadline();
+        // Not at once again for something that could not be done.
+        let wait = next.map(|at| Duration::from_millis(at.saturating_sub(now).clamp(20, 3_600_000)));
+        self.wake_at = wait.map(|wait| Instant::now() + wait);
     }
 
     fn step(&mut self, event: Event) {
@@ -186,7 +205,8 @@ impl Desk {
     pub fn node_seen(&mut self, node: &NodeInfo) {
         let facts = self.facts.get(&node.id).copied().unwrap_or_default();
         let mut health = health(node.state);
-        if health == Health::Up || health == Health::Torpid {
+        let is_there = health == Health::Up || health == Health::Torpid;
+        if is_there {
             self.gone.remove(&node.id);
         } else if self.gone.contains_key(&node.id) && health != Health::Left {
             // The core knows how long it waits for such a node.
@@ -199,7 +219,8 @@ impl Desk {
             cores: node.cores,
             memory_mib: facts.memory_mib,
             memory_free_mib: facts.memory_free_mib,
-            load_milli: node.load_milli,
+            // What the mesh knows may be half a minute old.
+            load_milli: if is_there { facts.load_milli } else { node.load_milli },
         };
         if self.core.knows(&seen) {
             return;
@@ -229,7 +250,28 @@ impl Desk {
     }
 }
 
+/// When the pass after the one that took from `begin` until `end` may come.
+fn rest_after(begin: Instant, end: Instant) -> Instant {
+    let took = end - begin;
+    if took < SHORT_PASS { end } else { end + (took * REST).min(REST_MAX) }
+}
+
 fn reads_only(request: &QueueRequest) -> bool {
     use QueueRequest::{Events, History, Job, Metrics, Nodes, Queue, Reservations, Wait};
     matches!(request, Queue | History { .. } | Job(_) | Nodes | Reservations | Wait(_) | Events { .. } | Metrics)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_that_took_long_is_followed_by_a_rest_and_a_short_one_by_none() {
+        let begin = Instant::now();
+        let rest = |took_us: u64| {
+            let end = begin + Duration::from_micros(took_us);
+            (rest_after(begin, end) - end).as_micros()
+        };
+        assert_eq!([rest(900), rest(2000), rest(10_000), rest(5_000_000)], [0, 8000, 40_000, 250_000]);
+    }
 }

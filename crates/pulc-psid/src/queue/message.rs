@@ -55,6 +55,8 @@ pub enum QueueMsg {
 pub struct Facts {
     pub memory_mib: u64,
     pub memory_free_mib: u64,
+    /// Load average of one minute in thousandths.
+    pub load_milli: u32,
 }
 
 /// A queued job, for its first node.

@@ -197,7 +197,7 @@ impl Room {
     }
 
     fn tick(&mut self) {
-        self.tell_controller(QueueMsg::Facts(facts::read()));
+        self.tell_controller(QueueMsg::Facts(facts::read(self.mesh.load_milli())));
         if self.desk.is_some() {
             self.see_nodes();
         }
@@ -246,7 +246,7 @@ impl Room {
         match message {
             QueueMsg::Controller => {
                 self.controller = Some(from);
-                self.tell_controller(QueueMsg::Facts(facts::read()));
+                self.tell_controller(QueueMsg::Facts(facts::read(self.mesh.load_milli())));
                 for (job, report) in self.ends.clone() {
                     self.tell_controller(QueueMsg::Report { job, report });
                 }
