@@ -1,7 +1,9 @@
 //! `pulc bypass`: becomes the program, with the sockets bypass in front of its C library, and starts the user's broker if none runs.
 
 use crate::{preload, sockets_broker};
-use std::ffi::OsString;
+use pulc_psid::keeper::{TUNABLES, without_sequences};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
@@ -62,6 +64,9 @@ pub fn run(args: &Args) -> ExitCode {
         let others = std::env::var_os(preload::SEARCH).unwrap_or_default();
         command.env(preload::SEARCH, preload::in_front(folder, &others));
     }
+    // Two ends on one core hand it to each other for each message.
+    let tunables = std::env::var_os(OsStr::from_bytes(TUNABLES)).unwrap_or_default();
+    command.env(OsStr::from_bytes(TUNABLES), OsString::from_vec(without_sequences(tunables.as_bytes())));
     if let Some(only) = &args.only {
         command.env(ONLY, only);
     }

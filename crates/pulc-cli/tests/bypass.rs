@@ -65,6 +65,23 @@ fn streams_through_rings_are_those_of_the_kernel() {
     }
 }
 
+#[test]
+fn sets_of_descriptors_whose_changes_are_postponed_are_those_of_the_kernel() {
+    if cannot_isolate("sets_of_descriptors_whose_changes_are_postponed_are_those_of_the_kernel") {
+        return;
+    }
+    let script = programs().join("sets.py").display().to_string();
+    for seed in 1..=rounds(2, 30) {
+        let (kernel, _) = text(&isolated(&format!("python3 {script} {seed}"), &[]));
+        let line = format!("$PULC bypass python3 {script} {seed} && $PULC sockets >&2");
+        let output = isolated(&line, &[("PULC_SOCKETS_AFTER", "1")]);
+        let (ring, words) = text(&output);
+        assert!(output.status.success(), "seed {seed}: {ring}{words}");
+        assert_eq!(ring, kernel, "seed {seed}: {words}");
+        assert!(words.contains("so far ") && !words.contains("so far 0 "), "nothing was promoted: {words}");
+    }
+}
+
 /// Starts a broker whose number is known, and waits until it can be asked.
 const BROKER: &str =
     "$PULC sockets-broker >/dev/null & BROKER=$!; until $PULC sockets | grep -q WHY; do sleep 0.05; done";

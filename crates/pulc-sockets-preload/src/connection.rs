@@ -4,9 +4,12 @@
 use crate::{sets, settings};
 use pulc_sockets::End;
 use pulc_sockets::message::Reason;
+use pulc_sockets::place::Place;
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+pub use pulc_sockets::place::{AWARE, phase};
 
 /// Connections that are there.
 pub static FOLLOWED: AtomicU32 = AtomicU32::new(0);
@@ -20,27 +23,6 @@ pub enum Role {
     Unknown,
 }
 
-/// What a connection is to this process; the low byte of its word.
-pub mod phase {
-    pub const FREE: u32 = 0;
-    /// On the kernel; how it is used is being watched.
-    pub const TRACKED: u32 = 1;
-    /// The broker is being asked.
-    pub const JOINING: u32 = 2;
-    /// It has a channel that is not used yet.
-    pub const JOINED: u32 = 3;
-    /// On the kernel for good, as far as this process is concerned.
-    pub const LEFT: u32 = 4;
-    /// Every call knows of the channel.
-    pub const AWARE: u32 = 5;
-    /// Being cleared.
-    pub const DYING: u32 = 7;
-}
-
-pub const PHASE: u32 = 0xff;
-/// In a count of calls: those that begin now know of the channel. Set only while no other call is on its way.
-pub const AWARE: u32 = 1 << 31;
-
 /// Of [`Connection::sleeps`]: not asked yet, no, and yes.
 const UNKNOWN: u32 = 0;
 const NEVER: u32 = 1;
@@ -51,15 +33,9 @@ const AGAIN: u32 = 4;
 /// Calls between two looks whether the broker may be asked.
 const SOON: u32 = 64;
 
-/// One connection. Generation and phase share a word, so that whoever frees a place frees what it has seen there.
+/// One connection.
 pub struct Connection {
-    pub word: AtomicU32,
-    /// Descriptors of this process.
-    pub fds: AtomicU32,
-    /// Calls on their way, by what they do.
-    pub reading: AtomicU32,
-    pub writing: AtomicU32,
-    pub other: AtomicU32,
+    pub place: Place,
     /// Data calls so far; a hint, lost updates do no harm.
     calls: AtomicU32,
     /// The number of calls after which the broker is asked.
@@ -72,6 +48,8 @@ pub struct Connection {
     /// How it is waited for in sets, and whether for edges; see `sets.rs`.
     pub watch: AtomicU32,
     pub edges: AtomicU32,
+    /// Where it was last among the members of its set.
+    pub member: AtomicU32,
     /// Whether a read may sleep; see [`Connection::sleeps`].
     sleeps: AtomicU32,
     /// TCP_NODELAY as the program wants it, once it is not what the kernel has.
@@ -89,11 +67,7 @@ unsafe impl Sync for Connection {}
 impl Connection {
     pub const fn new() -> Connection {
         Connection {
-            word: AtomicU32::new(0),
-            fds: AtomicU32::new(0),
-            reading: AtomicU32::new(0),
-            writing: AtomicU32::new(0),
-            other: AtomicU32::new(0),
+            place: Place::new(),
             calls: AtomicU32::new(0),
             ask_at: AtomicU32::new(u32::MAX),
             forbidden: AtomicU32::new(0),
@@ -101,6 +75,7 @@ impl Connection {
             aware_in: AtomicU32::new(0),
             watch: AtomicU32::new(0),
             edges: AtomicU32::new(0),
+            member: AtomicU32::new(0),
             sleeps: AtomicU32::new(UNKNOWN),
             has_nodelay: AtomicBool::new(false),
             nodelay: AtomicU32::new(0),
@@ -143,25 +118,19 @@ impl Connection {
 
     #[inline]
     pub fn phase(&self) -> u32 {
-        self.word.load(Ordering::Acquire) & PHASE
+        self.place.phase()
     }
 
     /// Changes the phase if it is still `from`.
     pub fn turn(&self, from: u32, to: u32) -> bool {
-        let word = self.word.load(Ordering::Acquire);
-        // Release: what was prepared for the new phase is there for who sees it.
-        word & PHASE == from
-            && self.word.compare_exchange(word, word & !PHASE | to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.place.turn(from, to)
     }
 
-    /// A new connection in a place that was free.
+    /// A new connection in a place that was just taken.
     pub fn begin(&self, role: Role) {
         self.calls.store(0, Ordering::Relaxed);
         self.ask_at.store(settings::after_calls(), Ordering::Relaxed);
         self.forbidden.store(Reason::None as u32, Ordering::Relaxed);
-        for count in [&self.reading, &self.writing] {
-            count.fetch_and(!AWARE, Ordering::SeqCst);
-        }
         self.watch.store(sets::UNWATCHED, Ordering::Relaxed);
         self.edges.store(0, Ordering::Relaxed);
         self.sleeps.store(UNKNOWN, Ordering::Relaxed);
@@ -233,28 +202,14 @@ impl Connection {
         self.sleeps.store(if may { MAY } else { NEVER }, Ordering::Relaxed);
     }
 
-    fn calls_on_their_way(&self) -> u32 {
-        [&self.reading, &self.writing, &self.other].map(|count| count.load(Ordering::SeqCst) & !AWARE).iter().sum()
-    }
-
     /// Gives the place back if nobody uses it any more.
     pub fn free_if_unused(&self) {
-        let word = self.word.load(Ordering::SeqCst);
-        if matches!(word & PHASE, phase::FREE | phase::DYING)
-            || self.fds.load(Ordering::SeqCst) != 0
-            || self.calls_on_their_way() != 0
-            || self
-                .word
-                .compare_exchange(word, word & !PHASE | phase::DYING, Ordering::SeqCst, Ordering::SeqCst)
-                .is_err()
-        {
-            return;
-        }
-        if self.has_end.swap(false, Ordering::SeqCst) {
-            // SAFETY: it was there, no call is on its way, and the phase lets nobody else come here.
-            unsafe { (*self.end.get()).assume_init_drop() };
-        }
-        FOLLOWED.fetch_sub(1, Ordering::Relaxed);
-        self.word.store((word & !PHASE).wrapping_add(PHASE + 1) | phase::FREE, Ordering::SeqCst);
+        self.place.free_if_unused(|| {
+            if self.has_end.swap(false, Ordering::SeqCst) {
+                // SAFETY: it was there, no call is on its way, and the phase lets nobody else come here.
+                unsafe { (*self.end.get()).assume_init_drop() };
+            }
+            FOLLOWED.fetch_sub(1, Ordering::Relaxed);
+        });
     }
 }

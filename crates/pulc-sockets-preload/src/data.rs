@@ -3,7 +3,7 @@
 
 use crate::promoted::{end_of, leave};
 use crate::table::{self, quietly};
-use crate::{moving, next};
+use crate::{moving, next, postponed, sets};
 use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use pulc_sockets::message::Reason;
 
@@ -218,6 +218,7 @@ unsafe fn hand_over(message: *const msghdr) {
                     if table::is_followed(fd) {
                         quietly(|| leave(fd, Reason::HandedOver));
                     }
+                    postponed::share(sets::known(fd));
                 }
             }
             header = libc::CMSG_NXTHDR(message, header);

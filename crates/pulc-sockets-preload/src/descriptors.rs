@@ -3,7 +3,7 @@
 use crate::connection::Role;
 use crate::promoted::leave;
 use crate::table::{self, quietly};
-use crate::{next, sets, settings};
+use crate::{next, postponed, sets, settings};
 use libc::{c_char, c_int, c_uint, mode_t, sockaddr, socklen_t};
 use pulc_sockets::message::Reason;
 
@@ -69,7 +69,10 @@ pub unsafe extern "C-unwind" fn accept4(fd: c_int, who: *mut sockaddr, wide: *mu
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     if (table::is_followed(fd) || sets::is_set(fd)) && table::is_mine() {
-        quietly(|| table::fresh(fd));
+        quietly(|| {
+            postponed::before_close(fd);
+            table::fresh(fd);
+        });
     }
     // SAFETY: the caller's promise.
     unsafe { next::close(fd) }
@@ -96,8 +99,19 @@ pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
     unsafe { next::closefrom(first) }
 }
 
+/// `to` is about to become a copy of `fd`.
+fn before_copy(fd: c_int, to: c_int) {
+    if to != fd && table::is_followed(to) && table::is_mine() {
+        postponed::before_close(to);
+    }
+}
+
 /// `to` has become a copy of `fd`.
 fn copied(fd: c_int, to: c_int) -> c_int {
+    if to >= 0 && to != fd && (sets::is_set(fd) || sets::is_set(to)) && table::is_mine() {
+        sets::forget(to);
+        sets::alias(fd, to);
+    }
     if to >= 0 && to != fd && (table::is_followed(fd) || table::is_followed(to)) {
         quietly(|| {
             if table::is_mine() {
@@ -124,6 +138,7 @@ pub unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn dup2(fd: c_int, to: c_int) -> c_int {
+    before_copy(fd, to);
     // SAFETY: the caller's promise.
     copied(fd, unsafe { next::dup2(fd, to) })
 }
@@ -132,6 +147,7 @@ pub unsafe extern "C-unwind" fn dup2(fd: c_int, to: c_int) -> c_int {
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+    before_copy(fd, to);
     // SAFETY: the caller's promise.
     copied(fd, unsafe { next::dup3(fd, to, flags) })
 }

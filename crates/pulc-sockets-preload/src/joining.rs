@@ -174,7 +174,12 @@ fn ask(broker: &OwnedFd, request: &Request) -> Result<Asked, i32> {
         header.msg_iovlen = 1;
         header.msg_control = (&raw mut control).cast();
         header.msg_controllen = size_of::<Control>() as _;
-        let got = result(libc::syscall(libc::SYS_recvmsg, fd, &raw mut header, libc::MSG_CMSG_CLOEXEC))?;
+        let mut got = result(libc::syscall(libc::SYS_recvmsg, fd, &raw mut header, libc::MSG_CMSG_CLOEXEC));
+        // A broker that ended with words of ours unread: the kernel says so once, before it hands out the answer.
+        if got == Err(libc::ECONNRESET) {
+            got = result(libc::syscall(libc::SYS_recvmsg, fd, &raw mut header, libc::MSG_CMSG_CLOEXEC));
+        }
+        let got = got?;
         let mut fds = [None, None];
         let is_rights = control.header.cmsg_type == libc::SCM_RIGHTS && header.msg_controllen as usize > 0;
         let bytes = (control.header.cmsg_len as usize).saturating_sub(size_of::<libc::cmsghdr>());

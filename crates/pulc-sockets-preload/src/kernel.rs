@@ -122,6 +122,22 @@ pub fn set_option(fd: c_int, level: c_int, name: c_int, value: c_int) {
     unsafe { libc::syscall(libc::SYS_setsockopt, fd, level, name, &raw const value, size_of::<c_int>()) };
 }
 
+/// What a set's kernel is told of a descriptor.
+pub enum Change {
+    To(libc::epoll_event),
+    End,
+}
+
+/// Tells a set's kernel; false when it does not have the descriptor.
+pub fn change(set: c_int, fd: c_int, change: Change) -> bool {
+    let (what, mut event) = match change {
+        Change::To(event) => (libc::EPOLL_CTL_MOD, event),
+        Change::End => (libc::EPOLL_CTL_DEL, libc::epoll_event { events: 0, u64: 0 }),
+    };
+    // SAFETY: the kernel reads one event.
+    unsafe { libc::syscall(libc::SYS_epoll_ctl, set, what, fd, &raw mut event) == 0 }
+}
+
 /// The descriptor's flags (`O_NONBLOCK`), or those of the descriptor itself (`FD_CLOEXEC`).
 pub fn flags(fd: c_int, command: c_int) -> c_int {
     // SAFETY: asks only.

@@ -51,6 +51,31 @@ unsafe fn writable<'a>(
     unsafe { std::slice::from_raw_parts_mut(room.as_mut_ptr().cast(), filled) }
 }
 
+/// The same for bytes that are read, and how many there are.
+///
+/// # Safety
+/// `parts` are `count` parts of readable memory for `'a`, at most [`PARTS`].
+unsafe fn readable<'a>(
+    parts: *const iovec,
+    count: usize,
+    room: &'a mut [MaybeUninit<IoSlice<'a>>; PARTS],
+) -> (&'a [IoSlice<'a>], usize) {
+    let (mut filled, mut total) = (0, 0);
+    for index in 0..count.min(PARTS) {
+        // SAFETY: the caller's promise.
+        let part = unsafe { parts.add(index).read() };
+        if part.iov_len > 0 && !part.iov_base.is_null() {
+            // SAFETY: as above.
+            let bytes = unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len) };
+            room[filled].write(IoSlice::new(bytes));
+            filled += 1;
+            total += part.iov_len;
+        }
+    }
+    // SAFETY: the first `filled` are written, and `MaybeUninit` has the layout of what is in it.
+    (unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), filled) }, total)
+}
+
 /// Receives by the channel; `None` when the kernel is to do it alone.
 ///
 /// # Safety
@@ -203,21 +228,13 @@ pub unsafe fn send(
         }
         return Some(past(end, &kernel, || by_kernel(0)));
     }
-    let mut from: [IoSlice<'_>; PARTS] = std::array::from_fn(|_| IoSlice::new(&[]));
-    let mut total = 0;
-    for (index, slot) in from.iter_mut().take(count).enumerate() {
-        // SAFETY: the caller's promise.
-        let part = unsafe { parts.add(index).read() };
-        if part.iov_len > 0 && !part.iov_base.is_null() {
-            // SAFETY: as above.
-            *slot = IoSlice::new(unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len) });
-            total += part.iov_len;
-        }
-    }
+    let mut room = [const { MaybeUninit::uninit() }; PARTS];
+    // SAFETY: the caller's promise.
+    let (from, total) = unsafe { readable(parts, count, &mut room) };
     if total == 0 {
         return Some(past(end, &kernel, || by_kernel(0)));
     }
-    match end.send(board, &kernel, &from[..count]) {
+    match end.send(board, &kernel, from) {
         Outgoing::Ring(sent) => Some(sent as ssize_t),
         Outgoing::Kernel(gone) if gone == total => {
             end.kernel_done();

@@ -64,9 +64,10 @@ pub unsafe fn poll(fds: &mut [pollfd], limit: Option<Duration>, mask: *const sig
     if is_long(limit) && fds.len() <= TOGETHER {
         look_before_sleep(fds.iter().filter(|entry| entry.events & INPUT != 0).map(|entry| entry.fd));
     }
-    let asleep = Asleep::enter(0);
+    let mut asleep = None;
     loop {
-        let is_ready = fds.iter().any(|entry| entry.events & INPUT != 0 && has_input(entry.fd));
+        let mut ready = || fds.iter().any(|entry| entry.events & INPUT != 0 && has_input(entry.fd));
+        let is_ready = is_ready(limit, &mut asleep, &mut ready);
         let limit = if is_ready { Some(Duration::ZERO) } else { deadline.left() };
         let time = limit.map(time);
         let time = time.as_ref().map_or(std::ptr::null(), |time| &raw const *time);
@@ -92,6 +93,19 @@ pub unsafe fn poll(fds: &mut [pollfd], limit: Option<Duration>, mask: *const sig
             return count;
         }
     }
+}
+
+/// Whether there is input, asked again once it is said that somebody is asleep. Who only looks, or finds something at once, does not say
+/// so: it would be rung for.
+fn is_ready(limit: Option<Duration>, asleep: &mut Option<Asleep>, look: &mut impl FnMut() -> bool) -> bool {
+    if look() {
+        return true;
+    }
+    if asleep.is_some() || limit == Some(Duration::ZERO) {
+        return false;
+    }
+    *asleep = Some(Asleep::enter(0));
+    look()
 }
 
 /// Whether a wait is long against a look.
@@ -170,9 +184,9 @@ pub unsafe fn select(
     if is_long(limit) && each(&wanted[0], wide).nth(TOGETHER).is_none() {
         look_before_sleep(each(&wanted[0], wide));
     }
-    let _asleep = Asleep::enter(0);
+    let mut asleep = None;
     loop {
-        let is_ready = each(&wanted[0], wide).any(has_input);
+        let is_ready = is_ready(limit, &mut asleep, &mut || each(&wanted[0], wide).any(has_input));
         let limit = if is_ready { Some(Duration::ZERO) } else { deadline.left() };
         let time = limit.map(time);
         let time = time.as_ref().map_or(std::ptr::null(), |time| &raw const *time);

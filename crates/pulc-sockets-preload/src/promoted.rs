@@ -5,7 +5,7 @@
 use crate::connection::{AWARE, Connection, Role, phase};
 use crate::kernel::{Socket, borrowed, flags, option, result, set_option};
 use crate::table::{self, Call, quietly};
-use crate::{joining, sets, settings};
+use crate::{joining, postponed, sets, settings};
 use libc::c_int;
 use pulc_hal::os::tcp_counts;
 use pulc_sockets::message::Reason;
@@ -83,13 +83,8 @@ fn become_aware(call: &Call, fd: c_int) {
         set_option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
     }
     // Only if the one call on its way is this one.
-    for count in [&connection.reading, &connection.writing] {
-        if count.load(Ordering::SeqCst) & AWARE == 0 {
-            let own = u32::from(std::ptr::eq(count, call.count()));
-            if count.compare_exchange(own, own | AWARE, Ordering::SeqCst, Ordering::SeqCst).is_err() {
-                return;
-            }
-        }
+    if !connection.place.become_aware(call.count()) {
+        return;
     }
     end.keep_fd(fd as u32);
     connection.aware_in.store(table::owner(), Ordering::Relaxed);
@@ -104,7 +99,7 @@ fn become_aware(call: &Call, fd: c_int) {
 /// The channel of a connection whose calls know of it.
 #[inline]
 pub fn end_of(call: &Call) -> Option<&'static End> {
-    if call.connection.reading.load(Ordering::SeqCst) & AWARE == 0 { None } else { call.connection.end() }
+    if call.connection.place.reading.load(Ordering::SeqCst) & AWARE == 0 { None } else { call.connection.end() }
 }
 
 pub fn socket(call: &Call, fd: c_int) -> Socket {
@@ -115,7 +110,7 @@ pub fn socket(call: &Call, fd: c_int) -> Socket {
 #[cold]
 pub fn retire(call: &Call) {
     let connection = call.connection;
-    let counts = [&connection.reading, &connection.writing];
+    let counts = [&connection.place.reading, &connection.place.writing];
     for count in counts {
         let own = u32::from(std::ptr::eq(count, call.count()));
         let _ = count.compare_exchange(AWARE | own, own, Ordering::SeqCst, Ordering::SeqCst);
@@ -234,6 +229,9 @@ fn copy_of_peer(end: &End, fd: c_int) -> Option<OwnedFd> {
 
 /// What survives an exec goes to the kernel before it.
 pub fn before_exec() {
+    if table::is_mine() {
+        postponed::share_inherited();
+    }
     table::each(|fd| {
         if flags(fd, libc::F_GETFD) & libc::FD_CLOEXEC == 0 {
             leave(fd, Reason::HandedOver);
@@ -244,6 +242,7 @@ pub fn before_exec() {
 /// Before a fork: what is not shared by a channel yet must not become so, because the child would not know.
 pub fn before_fork() {
     quietly(|| {
+        postponed::share_all();
         table::each(|fd| {
             let Some(call) = table::touch(fd) else { return };
             let connection = call.connection;

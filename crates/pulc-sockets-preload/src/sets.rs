@@ -6,19 +6,14 @@
 //! one, and there is room. Any other is *parked*: it is rung for whenever something comes to its empty ring.
 
 use crate::connection::Connection;
-use crate::kernel::{core, me};
+use crate::kernel::core;
+use crate::members::{ALL, Held, MEMBERS, Member, SETS, Set};
 use crate::promoted::end_of;
-use crate::table;
+use crate::{postponed, table};
 use libc::{c_int, epoll_event};
-use pulc_sockets::board::WORDS;
 use pulc_sockets::{End, Flag, Luck, Other};
-use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-/// Numbers 1 and up are words of the board; set 0 are all those for which there is none.
-const SETS: usize = WORDS as usize;
-/// Of one set; more are parked.
-const MEMBERS: usize = 256;
 /// Turns at the rings between two at the kernel.
 const TURNS: u32 = 32;
 /// Of the waits for empty rings one of so many asks the kernel first, and so many more do once it had something.
@@ -29,111 +24,61 @@ const BUSY: u32 = 64;
 pub const UNWATCHED: u32 = 0;
 pub const PARKED: u32 = u32::MAX;
 
+/// By descriptor; all descriptors of a set have its number.
 static NUMBERS: [AtomicU8; table::FDS_MAX] = [const { AtomicU8::new(0) }; table::FDS_MAX];
-static ALL: [Set; SETS] = [const { Set::new() }; SETS];
+/// A set for which there was no number left.
+const NONE: u8 = u8::MAX;
 /// Guards changes of what a connection's end says of its sleep.
 static REFRESH: AtomicU32 = AtomicU32::new(0);
-
-#[derive(Clone, Copy)]
-struct Member {
-    fd: c_int,
-    events: u32,
-    data: u64,
-    /// What had arrived when an edge was told last.
-    told: u64,
-}
-
-struct Set {
-    lock: AtomicU32,
-    is_taken: AtomicU32,
-    /// Waited for through another set.
-    is_nested: AtomicU32,
-    count: AtomicU32,
-    turns: AtomicU32,
-    /// How well looking has done; and the descriptor, and one more, of what was found last.
-    luck: AtomicU32,
-    sender: AtomicU32,
-    /// Waits for which the kernel has its turn first: it had something lately.
-    busy: AtomicU32,
-    members: UnsafeCell<[Member; MEMBERS]>,
-}
-
-// SAFETY: `members` is reached only by who holds `lock`.
-unsafe impl Sync for Set {}
-
-impl Set {
-    const fn new() -> Set {
-        Set {
-            lock: AtomicU32::new(0),
-            is_taken: AtomicU32::new(0),
-            is_nested: AtomicU32::new(0),
-            count: AtomicU32::new(0),
-            turns: AtomicU32::new(0),
-            luck: AtomicU32::new(0),
-            sender: AtomicU32::new(0),
-            busy: AtomicU32::new(0),
-            members: UnsafeCell::new([Member { fd: 0, events: 0, data: 0, told: 0 }; MEMBERS]),
-        }
-    }
-
-    /// Calls `what` with the members and their number. `None` where a signal handler has interrupted another such call of its thread.
-    fn with<T>(&self, what: impl FnOnce(&mut [Member; MEMBERS], &mut usize) -> T) -> Option<T> {
-        let _held = Held::take(&self.lock)?;
-        let mut count = self.count.load(Ordering::Relaxed) as usize;
-        // SAFETY: the lock is held.
-        let result = what(unsafe { &mut *self.members.get() }, &mut count);
-        self.count.store(count as u32, Ordering::Release);
-        Some(result)
-    }
-}
-
-/// A lock of this process.
-struct Held<'a>(&'a AtomicU32);
-
-impl Held<'_> {
-    fn take(word: &AtomicU32) -> Option<Held<'_>> {
-        let me = me();
-        while let Err(holder) = word.compare_exchange_weak(0, me, Ordering::Acquire, Ordering::Relaxed) {
-            if holder == me {
-                return None;
-            }
-            std::thread::yield_now();
-        }
-        Some(Held(word))
-    }
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.0.store(0, Ordering::Release);
-    }
-}
 
 /// A fork's child has one thread, which holds none of these.
 pub fn unlock_all() {
     REFRESH.store(0, Ordering::Relaxed);
-    ALL.iter().for_each(|set| set.lock.store(0, Ordering::Relaxed));
+    ALL.iter().for_each(Set::is_of_one_thread);
 }
 
-/// The number of a set; one is given to it at first sight. 0 where there are more sets than numbers.
+/// A set that this process has just made.
+pub fn made(set: c_int) {
+    if NUMBERS.get(set as usize).is_some_and(|at| at.load(Ordering::Acquire) == 0) && table::is_mine() {
+        give_number(set);
+    }
+}
+
+/// The number of a set. One that came in another way than out of a call that makes sets gets its number at first sight, and other
+/// processes may have it. 0 where there were more sets than numbers.
 pub fn number(set: c_int) -> u32 {
     let Some(at) = NUMBERS.get(set as usize) else { return 0 };
-    let known = at.load(Ordering::Acquire);
-    if known != 0 {
-        return u32::from(known);
+    if at.load(Ordering::Acquire) == 0 {
+        give_number(set);
+        postponed::share(known(set));
     }
-    for (number, place) in ALL.iter().enumerate().skip(1) {
-        if place.is_taken.compare_exchange(0, 1, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
-            place.count.store(0, Ordering::Relaxed);
-            place.is_nested.store(0, Ordering::Relaxed);
-            place.luck.store(0, Ordering::Relaxed);
-            place.sender.store(0, Ordering::Relaxed);
-            place.busy.store(0, Ordering::Relaxed);
-            at.store(number as u8, Ordering::Release);
-            return number as u32;
-        }
+    known(set)
+}
+
+/// The number of a set that has one, or 0.
+#[inline]
+pub fn known(set: c_int) -> u32 {
+    let number = NUMBERS.get(set as usize).map_or(0, |at| at.load(Ordering::Acquire));
+    if number == NONE { 0 } else { u32::from(number) }
+}
+
+fn give_number(set: c_int) {
+    let is_free = |place: &Set| place.is_taken.compare_exchange(0, 1, Ordering::SeqCst, Ordering::Relaxed).is_ok();
+    let number = ALL.iter().enumerate().skip(1).find_map(|(number, place)| is_free(place).then_some(number));
+    if let Some(number) = number {
+        ALL[number].begin(set);
     }
-    0
+    NUMBERS[set as usize].store(number.map_or(NONE, |number| number as u8), Ordering::Release);
+}
+
+/// `to` is another descriptor of the set that `fd` is.
+pub fn alias(fd: c_int, to: c_int) {
+    if let (Some(from), Some(at)) = (NUMBERS.get(fd as usize), NUMBERS.get(to as usize)) {
+        at.store(from.load(Ordering::Acquire), Ordering::Release);
+    } else {
+        // What happens through it would not be seen.
+        nest(fd);
+    }
 }
 
 /// Whether this descriptor is a set that has been waited for or filled.
@@ -146,10 +91,16 @@ pub fn is_set(fd: c_int) -> bool {
 pub fn forget(fd: c_int) {
     let Some(at) = NUMBERS.get(fd as usize) else { return };
     let number = at.swap(0, Ordering::SeqCst);
-    if number != 0 {
-        park_all(u32::from(number));
-        ALL[number as usize].is_taken.store(0, Ordering::SeqCst);
+    if number == 0 || number == NONE {
+        return;
     }
+    let set = &ALL[number as usize];
+    if let Some(other) = NUMBERS.iter().position(|at| at.load(Ordering::Relaxed) == number) {
+        let _ = set.fd.compare_exchange(fd as u32 + 1, other as u32 + 1, Ordering::Relaxed, Ordering::Relaxed);
+        return;
+    }
+    park_all(u32::from(number));
+    set.is_taken.store(0, Ordering::SeqCst);
 }
 
 /// Somebody waits for the set itself: then only the kernel knows who is asleep for its members.
@@ -161,10 +112,16 @@ pub fn nest(set: c_int) {
 }
 
 fn park_all(number: u32) {
+    let set = &ALL[number as usize];
     loop {
-        let last = ALL[number as usize].with(|members, count| {
-            *count = count.checked_sub(1)?;
-            Some(members[*count].fd)
+        let last = set.with(|members, count| {
+            let at = count.checked_sub(1)?;
+            let fd = members[at].fd;
+            // Whoever wants it no more has it told now.
+            if !postponed::tell_one(set, members, count, at) {
+                *count = at;
+            }
+            Some(fd)
         });
         match last.flatten() {
             Some(fd) => park(fd),
@@ -209,6 +166,7 @@ pub fn changed(set: c_int, what: c_int, fd: c_int, event: Option<epoll_event>) {
     let connection = call.connection;
     let watch = connection.watch.load(Ordering::SeqCst);
     if watch == PARKED {
+        remove(number, fd);
         return;
     }
     let odd = (libc::EPOLLONESHOT | libc::EPOLLEXCLUSIVE) as u32;
@@ -228,9 +186,12 @@ pub fn changed(set: c_int, what: c_int, fd: c_int, event: Option<epoll_event>) {
         refresh(connection);
         return;
     };
-    let member = Member { fd, events: event.events, data: event.u64, told: u64::MAX };
+    let (events, data) = (event.events, event.u64);
+    let (kernel_events, kernel_data) = (events, data);
+    let member = Member { fd, is_wanted: true, events, data, kernel_events, kernel_data, told: u64::MAX };
     let is_in = place.with(|members, count| match members[..*count].iter_mut().find(|known| known.fd == fd) {
         Some(known) => {
+            place.postponed.fetch_sub(u32::from(known.is_postponed()), Ordering::SeqCst);
             *known = member;
             true
         }
@@ -254,12 +215,24 @@ fn remove(number: u32, fd: c_int) {
     if number == UNWATCHED || number == PARKED {
         return;
     }
-    ALL[number as usize % SETS].with(|members, count| {
+    let set = &ALL[number as usize % SETS];
+    set.with(|members, count| {
         if let Some(at) = members[..*count].iter().position(|known| known.fd == fd) {
+            set.postponed.fetch_sub(u32::from(members[at].is_postponed()), Ordering::SeqCst);
             *count -= 1;
             members[at] = members[*count];
         }
     });
+}
+
+/// The kernel has taken a descriptor out of its set; whoever calls holds the set's lock and has removed the member.
+pub fn is_out(fd: c_int) {
+    if let Some(call) = table::touch(fd)
+        && !matches!(call.connection.watch.load(Ordering::SeqCst), UNWATCHED | PARKED)
+    {
+        call.connection.watch.store(UNWATCHED, Ordering::SeqCst);
+        refresh(call.connection);
+    }
 }
 
 /// A descriptor of a connection is closed; the connection may live on by another one, and then in the kernel's sets too.
@@ -327,6 +300,9 @@ pub fn collect(number: u32, max: usize, mut put: impl FnMut(usize, epoll_event))
                 break;
             }
             let member = &mut members[(start + step) % total];
+            if !member.is_wanted {
+                continue;
+            }
             let Some(call) = table::touch(member.fd) else { continue };
             let Some(end) = end_of(&call) else { continue };
             let events = ready(member, end);

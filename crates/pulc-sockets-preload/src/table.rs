@@ -4,10 +4,11 @@
 //! A connection enters by `connect` or `accept` and leaves with its last descriptor in this process. A descriptor that came in
 //! another way (by exec, from another process) is not here and is left alone.
 
-use crate::connection::{AWARE, Connection, FOLLOWED, PHASE, Role, phase};
-use crate::{next, promoted, sets};
+use crate::connection::{AWARE, Connection, FOLLOWED, Role};
+use crate::{next, postponed, promoted, sets};
 use pulc_hal::os::life;
 use pulc_sockets::message::Reason;
+use pulc_sockets::place::{self, Place};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -46,8 +47,7 @@ impl Call {
 impl Drop for Call {
     #[inline]
     fn drop(&mut self) {
-        self.count.fetch_sub(1, Ordering::SeqCst);
-        if self.connection.fds.load(Ordering::SeqCst) == 0 {
+        if self.connection.place.leave(self.count) {
             self.connection.free_if_unused();
         }
     }
@@ -60,28 +60,23 @@ fn place(fd: c_int) -> Option<&'static AtomicU32> {
 
 /// Enters a call on `fd`; `None` for everything that is left alone.
 #[inline]
-fn enter(fd: c_int, count: fn(&'static Connection) -> &'static AtomicU32) -> Option<Call> {
+fn enter(fd: c_int, count: fn(&'static Place) -> &'static AtomicU32) -> Option<Call> {
     let at = place(fd)?;
     let index = at.load(Ordering::Acquire);
     if index == 0 {
         return None;
     }
     let connection = &CONNECTIONS[index as usize - 1];
-    let count = count(connection);
-    let before = count.fetch_add(1, Ordering::SeqCst);
-    let call = Call { connection, count, is_aware: before & AWARE != 0 };
-    // Counted first and looked at again then: a place that is still this descriptor's is not freed while the count stands.
-    if at.load(Ordering::SeqCst) != index {
-        drop(call);
-        return None;
-    }
-    Some(call)
+    let count = count(&connection.place);
+    let entered = place::enter(count, at, index);
+    let call = Call { connection, count, is_aware: entered == Some(true) };
+    entered.map(|_| call)
 }
 
 /// A call that takes bytes from `fd`.
 #[inline]
 pub fn read(fd: c_int) -> Option<Call> {
-    let call = enter(fd, |connection| &connection.reading)?;
+    let call = enter(fd, |place| &place.reading)?;
     if call.connection.is_due() {
         return Some(advanced(call, fd));
     }
@@ -91,7 +86,7 @@ pub fn read(fd: c_int) -> Option<Call> {
 /// A call that gives bytes to `fd`.
 #[inline]
 pub fn write(fd: c_int) -> Option<Call> {
-    let call = enter(fd, |connection| &connection.writing)?;
+    let call = enter(fd, |place| &place.writing)?;
     if call.connection.is_due() {
         return Some(advanced(call, fd));
     }
@@ -109,7 +104,7 @@ fn advanced(mut call: Call, fd: c_int) -> Call {
 /// Any other call.
 #[inline]
 pub fn touch(fd: c_int) -> Option<Call> {
-    enter(fd, |connection| &connection.other)
+    enter(fd, |place| &place.other)
 }
 
 /// Whether `fd` is a connection that is followed.
@@ -129,16 +124,7 @@ pub fn follow(fd: c_int, role: Role) {
     for step in 0..CONNECTIONS_MAX {
         let index = (start + step) % CONNECTIONS_MAX;
         let connection = &CONNECTIONS[index];
-        let word = connection.word.load(Ordering::SeqCst);
-        if word & PHASE != phase::FREE
-            || connection.fds.compare_exchange(0, 1, Ordering::SeqCst, Ordering::SeqCst).is_err()
-        {
-            continue;
-        }
-        // Between two looks somebody else may have taken and left it: then its generation is another one.
-        let taken = word & !PHASE | phase::TRACKED;
-        if connection.word.compare_exchange(word, taken, Ordering::SeqCst, Ordering::SeqCst).is_err() {
-            connection.fds.store(0, Ordering::SeqCst);
+        if !connection.place.take() {
             continue;
         }
         connection.begin(role);
@@ -156,7 +142,7 @@ pub fn alias(fd: c_int, to: c_int) {
         return;
     };
     let Some(call) = touch(fd) else { return };
-    call.connection.fds.fetch_add(1, Ordering::SeqCst);
+    call.connection.place.fds.fetch_add(1, Ordering::SeqCst);
     let index = place(fd).map_or(0, |at| at.load(Ordering::SeqCst));
     at.store(index, Ordering::SeqCst);
 }
@@ -168,13 +154,13 @@ pub fn forget(fd: c_int) {
         return;
     }
     let Some(call) = touch(fd) else { return };
-    let is_last = call.connection.fds.load(Ordering::SeqCst) == 1;
+    let is_last = call.connection.place.fds.load(Ordering::SeqCst) == 1;
     sets::closed(call.connection, fd, !is_last);
     if is_last {
         promoted::before_close(&call, fd);
     }
     if at.swap(0, Ordering::SeqCst) != 0 {
-        call.connection.fds.fetch_sub(1, Ordering::SeqCst);
+        call.connection.place.fds.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -195,6 +181,7 @@ pub fn forget_range(first: u32, last: u32) {
         return;
     }
     for fd in first.min(FDS_MAX as u32)..(last.saturating_add(1)).min(FDS_MAX as u32) {
+        postponed::before_close(fd as c_int);
         forget(fd as c_int);
         sets::forget(fd as c_int);
     }

@@ -1,6 +1,7 @@
 //! The calls that wait for several descriptors: which of them have to do with a ring is decided here, the rest is the kernel's.
 
 use crate::asleep::Asleep;
+use crate::postponed::{self, Waiting};
 use crate::table::{self, quietly};
 use crate::{next, polls, sets};
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
@@ -174,6 +175,10 @@ unsafe fn wait(
     let room = usize::try_from(max).unwrap_or(0);
     // SAFETY: below `max`, the caller's promise.
     let put = |at: usize, event: epoll_event| unsafe { events.add(at).write_unaligned(event) };
+    let kernel = |look| {
+        let _waiting = Waiting::enter(number);
+        kernel(look)
+    };
     let has_members = sets::has_members(number) && room > 0 && !events.is_null();
     if has_members {
         if sets::is_kernels_turn(number) {
@@ -278,6 +283,16 @@ pub unsafe extern "C-unwind" fn epoll_pwait2(
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn epoll_ctl(set: c_int, what: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
     // SAFETY: the caller's promise.
+    if let Some(result) = unsafe { postponed::postpone(sets::known(set), what, fd, event) } {
+        return result.map_or_else(
+            |number| {
+                next::set_errno(number);
+                -1
+            },
+            |()| 0,
+        );
+    }
+    // SAFETY: the caller's promise.
     let result = unsafe { next::epoll_ctl(set, what, fd, event) };
     if result == 0 && (table::is_followed(fd) || sets::is_set(fd)) {
         // SAFETY: the kernel has read it.
@@ -294,6 +309,7 @@ pub unsafe extern "C-unwind" fn epoll_create(size: c_int) -> c_int {
     // SAFETY: the caller's promise.
     let set = unsafe { next::epoll_create(size) };
     table::fresh(set);
+    sets::made(set);
     set
 }
 
@@ -304,5 +320,6 @@ pub unsafe extern "C-unwind" fn epoll_create1(flags: c_int) -> c_int {
     // SAFETY: the caller's promise.
     let set = unsafe { next::epoll_create1(flags) };
     table::fresh(set);
+    sets::made(set);
     set
 }

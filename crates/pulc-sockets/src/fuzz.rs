@@ -78,7 +78,7 @@ impl Kernel for Counting {
 
 /// Steps of nine bytes: a number, and what is done with it. Most numbers go where the other end and this one have their words.
 pub fn channel(bytes: &[u8]) {
-    const HEAD_WORDS: usize = 9 * 64 / 8;
+    const HEAD_WORDS: usize = 11 * 64 / 8;
     let (raw, fd) = create().expect("there is memory");
     let end = End::join(fd.as_fd(), Side::Active, 0, 1).expect("it is a channel");
     let (board, _) = Board::create().expect("there is memory");

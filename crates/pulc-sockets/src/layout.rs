@@ -5,11 +5,15 @@
 //! ```text
 //!  line 0      magic and version
 //!  line 1, 2   side 0 (it called connect), side 1: what the end is ready for, and where it sleeps
-//!  line 3, 4   written by the sender of direction 0 (side 0 to side 1), of direction 1
-//!  line 5, 6   written by the receiver of direction 0, 1
-//!  line 7, 8   bells of direction 0, 1 that the receiver has not silenced
+//!  line 3, 5   written by the sender of direction 0 (side 0 to side 1), of direction 1, for its receiver
+//!  line 4, 6   the sender's own
+//!  line 7, 8   written by the receiver of direction 0, 1
+//!  line 9, 10  bells of direction 0, 1 that the receiver has not silenced
 //!  4096 …      ring of direction 0, ring of direction 1
 //! ```
+//!
+//! A line costs as much as a message when the other core has just used it. So a small message moves two: the bytes, and the line that
+//! says they are there. What only one end needs to know of is on a line of its own.
 //!
 //! A direction is a sequence of *segments*: kernel, ring, kernel, ring … The sender's epoch counts the segments that it has begun (even:
 //! kernel), the receiver's `SEEN` those that it has reached. A ring segment begins where the kernel has carried `RING_FROM` bytes; the
@@ -17,13 +21,16 @@
 
 /// Of one direction. A power of two.
 pub const RING_BYTES: usize = if cfg!(loom) { 2 } else { 64 << 10 };
+/// The sender does not ask what was taken before it has put so many bytes since the ring's beginning: more than small messages few of
+/// which are on their way, less than a page.
+pub const UNASKED_BYTES: u64 = if cfg!(loom) { 1 } else { 2 << 10 };
 const HEAD_BYTES: usize = 4096;
 /// Of the memory that the two ends of a connection share.
 pub const CHANNEL_BYTES: usize = HEAD_BYTES + 2 * RING_BYTES;
 const _: () = assert!(RING_BYTES.is_power_of_two());
 
 #[cfg(not(loom))]
-pub const MAGIC: u64 = u64::from_le_bytes(*b"PULCsok1");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"PULCsok2");
 #[cfg(not(loom))]
 pub const AT_MAGIC: usize = 0;
 
@@ -39,6 +46,7 @@ pub enum Side {
 }
 
 impl Side {
+    #[inline]
     pub fn other(self) -> Side {
         match self {
             Side::Active => Side::Passive,
@@ -90,7 +98,7 @@ pub mod end {
 
 /// Words of a direction that its sender writes.
 pub mod tx {
-    pub const LOCK: usize = 0;
+    use super::LINE;
     pub const EPOCH: usize = 4;
     /// Bytes put into rings so far.
     pub const PUT: usize = 8;
@@ -98,11 +106,15 @@ pub mod tx {
     pub const BASE: usize = 16;
     pub const RING_FROM: usize = 24;
     pub const KERNEL_FROM: usize = 32;
-    /// Calls that are sending by the kernel just now.
-    pub const SENDING: usize = 40;
     /// Bells that the kernel has accepted, ever, and before the last ring segment began.
     pub const RUNG: usize = 44;
     pub const RUNG_BEFORE: usize = 48;
+    /// The first of the sender's own words.
+    pub const LOCK: usize = LINE;
+    /// Calls that are sending by the kernel just now.
+    pub const SENDING: usize = LINE + 4;
+    /// What the receiver had taken when the sender looked last.
+    pub const HEARD: usize = LINE + 8;
 }
 
 /// Words of a direction that its receiver writes.
@@ -121,28 +133,34 @@ pub mod rx {
     pub const LUCK: usize = 32;
 }
 
+#[inline]
 pub const fn at_end(side: Side) -> usize {
     LINE * (1 + side as usize)
 }
 
 /// Directions are named by their sender.
+#[inline]
 pub const fn at_tx(sender: Side) -> usize {
-    LINE * (3 + sender as usize)
+    LINE * (3 + 2 * sender as usize)
 }
 
+#[inline]
 pub const fn at_rx(sender: Side) -> usize {
-    LINE * (5 + sender as usize)
-}
-
-pub const fn at_bells(sender: Side) -> usize {
     LINE * (7 + sender as usize)
 }
 
+#[inline]
+pub const fn at_bells(sender: Side) -> usize {
+    LINE * (9 + sender as usize)
+}
+
+#[inline]
 pub const fn at_ring(sender: Side) -> usize {
     HEAD_BYTES + RING_BYTES * sender as usize
 }
 
 /// Whether an epoch is one of the ring.
+#[inline]
 pub const fn is_ring(epoch: u32) -> bool {
     epoch % 2 == 1
 }

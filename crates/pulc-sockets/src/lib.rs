@@ -3,6 +3,7 @@
 
 pub mod board;
 mod channel;
+mod early;
 pub mod error;
 #[cfg(not(loom))]
 #[doc(hidden)]
@@ -17,6 +18,7 @@ pub mod message;
 mod models;
 mod outgoing;
 mod parting;
+pub mod place;
 mod ring;
 mod spinning;
 
@@ -24,6 +26,7 @@ pub use board::Board;
 #[cfg(not(loom))]
 pub use channel::create;
 pub use channel::{End, Flag, Summary, bar, summary};
+pub use early::Sleepers;
 pub use error::Error;
 pub use incoming::Incoming;
 pub use kernel::{Kernel, Wait};

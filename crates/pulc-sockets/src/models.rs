@@ -3,7 +3,9 @@
 //!
 //! The board's words are tried beside the ends as well as with them, since an end has many more places at which the order could matter.
 
+mod early;
 pub mod memory;
+mod place;
 
 use crate::board::Board;
 use crate::kernel::{Kernel, Wait, errno};
@@ -218,6 +220,7 @@ fn channel() -> Memory {
     }
     for (at, is_live) in [
         (sender + tx::PUT, true),
+        (sender + tx::HEARD, false),
         (sender + tx::BASE, true),
         (sender + tx::RING_FROM, true),
         (sender + tx::KERNEL_FROM, true),

@@ -5,7 +5,7 @@
 use crate::board::Board;
 use crate::channel::{End, Flag};
 use crate::kernel::{Kernel, errno};
-use crate::layout::{RING_BYTES, at_bells, end, is_ring, rx, tx};
+use crate::layout::{RING_BYTES, UNASKED_BYTES, at_bells, end, is_ring, rx, tx};
 use crate::lock::lock;
 use crate::memory::yield_now;
 use crate::ring;
@@ -40,12 +40,13 @@ impl End {
         }
         let mut done = 0;
         if is_ring(epoch) {
-            self.say_core(kernel.cpu() + 1);
             let total: usize = parts.iter().map(|part| part.len()).sum();
             let is_over = match self.put(board, kernel, parts, total, &mut done) {
                 Ok(is_over) => is_over,
                 Err(number) => return Outgoing::Failed(number),
             };
+            // After the bytes, which somebody may be waiting for.
+            self.say_core(kernel.cpu() + 1);
             if done == total && !is_over {
                 return Outgoing::Ring(done);
             }
@@ -128,16 +129,9 @@ impl End {
         let mut patience = PATIENCE;
         loop {
             let put = self.out_tx64(tx::PUT).load(Ordering::Relaxed);
-            // Acquire: the receiver has copied before it said so.
-            let used = put.wrapping_sub(self.out_rx64(rx::GOT).load(Ordering::Acquire));
-            if used > RING_BYTES as u64 {
-                return Err(errno::CONNRESET);
-            }
-            if used == 0 {
-                // An empty ring begins at its first byte again: few pages are touched, and they stay warm.
-                self.out_tx64(tx::BASE).store(put, Ordering::Relaxed);
-            }
-            let room = (RING_BYTES - used as usize).min(total - *done);
+            let wanted = total - *done;
+            let used = self.used(put, wanted).ok_or(errno::CONNRESET)?;
+            let room = (RING_BYTES - used).min(wanted);
             if room > 0 {
                 self.copy(parts, *done, room, put);
                 *done += room;
@@ -153,6 +147,29 @@ impl End {
             patience -= 1;
             yield_now();
         }
+    }
+
+    /// Bytes in the ring that may still be untaken, at most its size; `None` if the receiver's word cannot be. Asked of the receiver only
+    /// if there may be no room for `wanted`, or once in a while, so that its line stays with it.
+    fn used(&self, put: u64, wanted: usize) -> Option<usize> {
+        let ring = RING_BYTES as u64;
+        let used = put.wrapping_sub(self.out_tx64(tx::HEARD).load(Ordering::Relaxed));
+        let since = put.wrapping_sub(self.out_tx64(tx::BASE).load(Ordering::Relaxed));
+        if used <= ring && ring - used >= wanted as u64 && since < UNASKED_BYTES {
+            return Some(used as usize);
+        }
+        // Acquire: the receiver has copied before it said so.
+        let got = self.out_rx64(rx::GOT).load(Ordering::Acquire);
+        let used = put.wrapping_sub(got);
+        if used > ring {
+            return None;
+        }
+        self.out_tx64(tx::HEARD).store(got, Ordering::Relaxed);
+        if used == 0 {
+            // An empty ring begins at its first byte again: few pages are touched, and they stay warm.
+            self.out_tx64(tx::BASE).store(put, Ordering::Relaxed);
+        }
+        Some(used as usize)
     }
 
     /// Copies `len` bytes of `parts`, from their byte `from` on, to `position`.

@@ -6,6 +6,7 @@ use crate::memory::{Memory, copy_out};
 const MASK: u64 = RING_BYTES as u64 - 1;
 
 /// Where `position` lies, and how far it goes on from there without a break.
+#[inline]
 fn place(position: u64, base: u64) -> (usize, usize) {
     let at = (position.wrapping_sub(base) & MASK) as usize;
     (at, RING_BYTES - at)
