@@ -59,7 +59,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
     if cpu::allowed_cores()?.len() < 2 {
         return Err(Error::NotHere { layer: "calls", why: "processes that are both awake need two cores".into() });
     }
-    let job = Job { enter: &[], ranks: 2, nodes: None, limit: LIMIT, options: &[] };
+    // Beside another job the launcher may have one core left for both; processes that are awake need one each.
+    let job = Job { enter: &[], ranks: 2, nodes: None, limit: LIMIT, options: &["--no-pin"] };
     let layers = args.layers.iter().map(|layer| layer.name()).collect::<Vec<_>>().join(",");
     let text = job.run_ranks(&["calls", "--messages", &args.messages.to_string(), "--layers", &layers])?;
     let lines = text.lines().map(|line| serde_json::from_str(line).map_err(|_| Error::Nonsense(line.to_owned())));
@@ -103,6 +104,10 @@ fn named(numbers: &[&(usize, u64)]) -> String {
 pub fn rank(args: &OfRank) -> Result<(), Error> {
     let pulc = Pulc::attach().map_err(port_error)?;
     let me = pulc.rank().0;
+    let cores = cpu::allowed_cores()?;
+    if let Some(core) = cores.get(me as usize % cores.len().max(1)) {
+        cpu::pin_to(&[*core])?;
+    }
     let peer = Rank(1 - me.min(1));
     let port = pulc.open_port(NAME).map_err(port_error)?;
     let mut ports = Ports { port, peer, address: Address::new(peer, NAME), polls: false };

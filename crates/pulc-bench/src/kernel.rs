@@ -100,7 +100,7 @@ pub fn tcp(task: &Task, line: &Line) -> Result<Stream, Error> {
     Stream::new(stream.into(), copy.into(), task)
 }
 
-fn address(word: &[u8]) -> Result<SocketAddr, Error> {
+pub fn address(word: &[u8]) -> Result<SocketAddr, Error> {
     let text = String::from_utf8_lossy(word);
     text.parse().map_err(|_| Error::Nonsense(text.into_owned()))
 }

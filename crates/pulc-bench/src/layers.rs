@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
             "\nOne way; medians of {rounds} interleaved rounds, x and /device of the ratios within each. p50 and p99 are over round trips, over"
         );
         println!(
-            "blocks of 2 us where one is shorter. pipe, unix, tcp and udp poll without sleeping, on one core they block."
+            "blocks of 2 us where one is shorter. pipe, unix, tcp and udp poll without sleeping, on one core they block; gso polls, then sleeps."
         );
         println!(
             "hardware: a cache line handed over, on one core the core itself by yielding; its bandwidth is memcpy."

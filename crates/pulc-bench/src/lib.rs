@@ -15,6 +15,7 @@ mod layers;
 mod measure;
 mod memory;
 mod net;
+mod offload;
 mod pair;
 mod peers;
 mod plot;
@@ -25,6 +26,7 @@ mod rounds;
 mod row;
 mod shares;
 mod socket_end;
+mod socket_programs;
 mod socket_requests;
 mod sockets;
 mod start;
@@ -66,7 +68,7 @@ enum What {
     Waiting(waiting::Args),
     /// Time from the call that attaches to the first message
     Attach(attach::Args),
-    /// Unmodified programs on kernel TCP, unix sockets and the sockets bypass; redis where it is installed
+    /// Unmodified programs on kernel TCP, unix sockets and the sockets bypass; redis and iperf3 where they are installed
     Sockets(sockets::Args),
     /// MPI beside every other MPI on this machine: messages, collectives, blocked processes
     Peers(peers::Args),

@@ -262,6 +262,7 @@ fn colour(layer: Layer) -> RGBColor {
         Layer::Unix => RGBColor(23, 160, 170),
         Layer::Tcp => RGBColor(31, 119, 180),
         Layer::Udp => RGBColor(44, 160, 44),
+        Layer::Gso => RGBColor(120, 200, 80),
     }
 }
 

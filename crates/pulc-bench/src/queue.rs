@@ -35,6 +35,8 @@ const CLIENTS: u32 = 16;
 const EACH: u32 = 25;
 /// Submissions of a round over connections that stay.
 const KEPT: u32 = 1600;
+/// Jobs that wait for a cluster that is full while more are submitted.
+const WAITING: [u32; 2] = [1000, 10_000];
 /// In the environment of jobs whose node is lost.
 const MARK: &str = "PULC_BENCH_MARK";
 
@@ -44,6 +46,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
         println!("{:>10} {:>10} {:>10}  what", "best", "median", "worst");
     }
     submissions(args, &table)?;
+    for waiting in WAITING {
+        behind(waiting, args, &table)?;
+    }
     many_processes(args, &table)?;
     if !args.no_loss {
         lost_nodes(args, &table)?;
@@ -142,7 +147,7 @@ fn submissions(args: &Args, table: &Table) -> Result<(), Error> {
     table.times("from the command `pulc submit` to the first act of the job, idle cluster of 2 nodes", acts);
     table.times("one record written and synced by itself, on the disk of the controller", syncs);
     let commands = (0..args.rounds).map(|_| {
-        let ns = timed(|| submit_all(host, CLIENTS, EACH, 1))?;
+        let ns = timed(|| submit_commands(host, CLIENTS, EACH))?;
         Ok(f64::from(CLIENTS * EACH) / ns * 1e9)
     });
     table.rate(
@@ -151,7 +156,7 @@ fn submissions(args: &Args, table: &Table) -> Result<(), Error> {
     );
     for (clients, times) in [(1, KEPT), (CLIENTS, KEPT / CLIENTS)] {
         let kept = (0..args.rounds).map(|_| {
-            let ns = timed(|| submit_all(host, clients, 1, times))?;
+            let ns = timed(|| submit_kept(host, &["-H"], clients, times))?;
             Ok(f64::from(clients * times) / ns * 1e9)
         });
         table.rate(
@@ -169,6 +174,32 @@ fn submissions(args: &Args, table: &Table) -> Result<(), Error> {
     done(host.pulc(&["down", "--all"])).map(drop)
 }
 
+/// On a cluster of two that is full, behind many jobs that wait for it.
+fn behind(waiting: u32, args: &Args, table: &Table) -> Result<(), Error> {
+    let cluster = cluster(2, 2)?;
+    let host = cluster.host(0);
+    done(host.pulc(&["submit", "-n", "4", "-o", "/dev/null", "sleep", "100000"]))?;
+    let runs = || array(&host.pulc(&["queue", "--json"]).stdout).iter().any(|job| job["state"] == "RUNNING");
+    wait_until(|| runs().then_some(())).ok_or(Error::Hung { seconds: HANG.as_secs() })?;
+    done(host.pulc(&["submit", "-o", "/dev/null", "-a", &format!("1-{waiting}"), "true"]))?;
+    let rates = (0..args.rounds).map(|_| {
+        let ns = timed(|| submit_kept(host, &["-o", "/dev/null"], CLIENTS, KEPT / CLIENTS))?;
+        Ok(f64::from(KEPT) / ns * 1e9)
+    });
+    table.rate(
+        &format!("submissions that are on disk, over {CLIENTS} connections that stay, behind {waiting} jobs that wait"),
+        rates.collect::<Result<_, Error>>()?,
+    );
+    done(host.pulc(&["down", "--all"])).map(drop)
+}
+
+/// So many clients, each of which submits so many jobs over its connection.
+fn submit_kept(host: &Host, flags: &[&str], clients: u32, times: u32) -> Result<(), Error> {
+    let times = times.to_string();
+    let words = [&["submit", "--times", &times][..], flags, &["true"]].concat();
+    all_at_once(clients, || done(host.pulc(&words)).map(drop))
+}
+
 fn since_1970() -> f64 {
     SystemTime::UNIX_EPOCH.elapsed().map_or(0.0, |since| since.as_nanos() as f64)
 }
@@ -180,13 +211,14 @@ fn sync_something(cluster: &Cluster) -> Result<(), Error> {
     file.write_all(&[0; 200]).and_then(|()| file.sync_data()).map_err(failed())
 }
 
-/// Jobs that are held back, so that nothing but their acceptance is measured.
-fn submit_all(host: &Host, clients: u32, each: u32, times: u32) -> Result<(), Error> {
-    let times = times.to_string();
-    let words = ["submit", "-H", "--times", &times, "true"];
-    let client = || -> Result<(), Error> { (0..each).try_for_each(|_| done(host.pulc(&words)).map(drop)) };
+/// Commands one after the other, by so many clients. The jobs are held back, so that nothing but their acceptance is measured.
+fn submit_commands(host: &Host, clients: u32, each: u32) -> Result<(), Error> {
+    all_at_once(clients, || (0..each).try_for_each(|_| done(host.pulc(&["submit", "-H", "true"])).map(drop)))
+}
+
+fn all_at_once(clients: u32, client: impl Fn() -> Result<(), Error> + Sync) -> Result<(), Error> {
     std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..clients).map(|_| scope.spawn(client)).collect();
+        let clients: Vec<_> = (0..clients).map(|_| scope.spawn(&client)).collect();
         clients.into_iter().try_for_each(|client| client.join().map_err(|_| Error::Ended)?)
     })
 }

@@ -72,7 +72,17 @@ const PLAN: &[(Place, &[Layer])] = &[
     ),
     (
         Place::Net,
-        &[Layer::Device, Layer::Link, Layer::Encrypted, Layer::Rawdata, Layer::Port, Layer::Am, Layer::Tcp, Layer::Udp],
+        &[
+            Layer::Device,
+            Layer::Link,
+            Layer::Encrypted,
+            Layer::Rawdata,
+            Layer::Port,
+            Layer::Am,
+            Layer::Tcp,
+            Layer::Udp,
+            Layer::Gso,
+        ],
     ),
 ];
 
@@ -128,6 +138,8 @@ impl Found {
             let bandwidth = |row: &Row| row.bandwidth_bytes_per_s;
             if let Some(yard) = self.rounds.get(&(place, bytes, place.yardstick())) {
                 row.latency_x = row::median_ratio(rounds, yard, latency);
+            }
+            if let Some(yard) = self.rounds.get(&(place, bytes, place.yardstick_of_bandwidth())) {
                 row.bandwidth_x = row::median_ratio(rounds, yard, bandwidth);
             }
             if let Some(device) = self.rounds.get(&(place, bytes, Layer::Device)).filter(|_| layer.is_of_a_job()) {

@@ -1,15 +1,14 @@
 //! `pulc bench sockets`: unmodified programs on kernel TCP, on unix sockets and with the sockets bypass, in the same run: a 64-byte
-//! ping-pong, requests of one and of many clients, a stream, connections a second, and redis where it is installed. Called by the
-//! command line. Rounds are interleaved, and what is shown of the bypass beside kernel TCP are ratios within a round, with the interval in
+//! ping-pong, requests of one and of many clients, a stream, connections a second, and redis and iperf3 where they are installed. Called by
+//! the command line. Rounds are interleaved, and what is shown of the bypass beside kernel TCP are ratios within a round, with the interval in
 //! which their median lies; a row whose bytes did not go through rings says so.
 
-use crate::Error;
 use crate::job::{output, this_program};
-use pulc_base::clock::{Nanos, now};
+use crate::{Error, socket_programs};
+use pulc_base::clock::Nanos;
 use pulc_hal::os::cpu;
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
-use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, ExitCode, Stdio};
 
 #[derive(clap::Args)]
@@ -28,19 +27,17 @@ pub struct Args {
     json: bool,
 }
 
-const LIMIT: Nanos = Nanos::from_ms(120_000);
+pub const LIMIT: Nanos = Nanos::from_ms(120_000);
 const MILLIS: u32 = 300;
 const MILLIS_QUICK: u32 = 30;
 /// Where there are many.
 const CLIENTS: u32 = 50;
-const REDIS_SERVER: &str = "redis-server";
 /// Whose interval lies below is slower than the kernel.
 const SLOWER: f64 = 0.97;
-const REDIS_BENCHMARK: &str = "redis-benchmark";
 
 /// How the two ends are connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Path {
+pub enum Path {
     Kernel,
     Unix,
     Bypass,
@@ -75,6 +72,7 @@ enum Contest {
     Connect,
     Requests { clients: u32, cores: Cores },
     Redis { clients: u32, pipeline: u32, requests: u32 },
+    Iperf { streams: u32, megabytes: u32 },
 }
 
 impl Contest {
@@ -87,6 +85,7 @@ impl Contest {
             Contest::Redis { clients, pipeline, .. } => {
                 format!("redis SET, {clients} clients, pipeline {pipeline}, 1000/s")
             }
+            Contest::Iperf { streams, .. } => format!("iperf3, streams: {streams}, GB/s"),
         }
     }
 
@@ -94,7 +93,7 @@ impl Contest {
     fn shown(self, figure: f64) -> f64 {
         match self {
             Contest::Pingpong(_) => figure,
-            Contest::Stream => figure / 1e9,
+            Contest::Stream | Contest::Iperf { .. } => figure / 1e9,
             Contest::Connect | Contest::Requests { .. } | Contest::Redis { .. } => figure / 1e3,
         }
     }
@@ -111,14 +110,17 @@ impl Contest {
             Contest::Connect => ends("connect", path, Cores::Free, 1, millis),
             Contest::Requests { clients, cores } => ends("requests", path, cores, clients, millis),
             Contest::Redis { clients, pipeline, requests } => {
-                redis(path, clients, pipeline, (requests * millis).div_ceil(MILLIS))
+                socket_programs::redis(path, clients, pipeline, (requests * millis).div_ceil(MILLIS))
+            }
+            Contest::Iperf { streams, megabytes } => {
+                socket_programs::iperf(path, streams, (megabytes * millis).div_ceil(MILLIS))
             }
         }
     }
 }
 
 /// A process that ends with its owner.
-struct Server(Child);
+pub struct Server(pub Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
@@ -129,11 +131,11 @@ impl Drop for Server {
 }
 
 /// Words to put before a program.
-fn before(path: Path) -> Result<Vec<OsString>, Error> {
+pub fn before(path: Path) -> Result<Vec<OsString>, Error> {
     Ok(if path == Path::Bypass { vec![this_program()?, "bypass".into()] } else { Vec::new() })
 }
 
-fn start(words: &[OsString], out: Stdio) -> Result<Server, Error> {
+pub fn start(words: &[OsString], out: Stdio) -> Result<Server, Error> {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).stdin(Stdio::null()).stdout(out).stderr(Stdio::null());
     command.spawn().map(Server).map_err(Error::system("start a server"))
@@ -173,41 +175,6 @@ fn ends(what: &str, path: Path, cores: Cores, clients: u32, millis: u32) -> Resu
     said.trim().parse().map_err(|_| Error::Nonsense(said))
 }
 
-/// Redis and its own client.
-fn redis(path: Path, clients: u32, pipeline: u32, requests: u32) -> Result<f64, Error> {
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    let port = free.map_err(Error::system("find a free port"))?.port();
-    let socket = std::env::temp_dir().join(format!("pulc-bench-{}-{port}.sock", std::process::id()));
-    let mut words = before(path)?;
-    let text = port.to_string();
-    words.extend([REDIS_SERVER, "--port", &text, "--bind", "127.0.0.1", "--save", ""].map(OsString::from));
-    words.extend(["--appendonly", "no", "--unixsocket"].map(OsString::from));
-    words.push(socket.clone().into());
-    let server = start(&words, Stdio::null())?;
-    let started = now();
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        if now().since(started) > LIMIT {
-            return Err(Error::Hung { seconds: LIMIT.0 / 1_000_000_000 });
-        }
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    let mut words = before(path)?;
-    words.push(REDIS_BENCHMARK.into());
-    match path {
-        Path::Unix => words.extend(["-s".into(), socket.clone().into()]),
-        Path::Kernel | Path::Bypass => words.extend(["-p", &text].map(OsString::from)),
-    }
-    let numbers = [clients, pipeline, requests].map(|number| number.to_string());
-    words.extend(["-t", "set", "--csv", "-c", &numbers[0], "-P", &numbers[1], "-n", &numbers[2]].map(OsString::from));
-    let said = output(&words, LIMIT);
-    drop(server);
-    // Redis removes it itself when it is not killed.
-    let _ = std::fs::remove_file(socket);
-    let said = said?;
-    let rate = said.lines().find_map(|line| line.strip_prefix("\"SET\",\"")?.split('"').next()?.parse().ok());
-    rate.ok_or(Error::Nonsense(said))
-}
-
 /// Bytes that went through rings since this user's broker is there; none without one.
 fn ring_bytes() -> Result<u64, Error> {
     let said = output(&[this_program()?, "sockets".into()], LIMIT).unwrap_or_default();
@@ -223,12 +190,13 @@ fn contests(only: &str) -> Vec<Contest> {
         contests.extend(all.clone().map(|cores| Contest::Requests { clients, cores }));
     }
     contests.extend([Contest::Stream, Contest::Connect]);
-    if output(&[REDIS_SERVER.into(), "--version".into()], LIMIT).is_ok() {
+    if socket_programs::has_redis() {
         for (clients, pipeline, requests) in [(1, 1, 10_000), (CLIENTS, 1, 30_000), (CLIENTS, 16, 200_000)] {
             contests.push(Contest::Redis { clients, pipeline, requests });
         }
-    } else {
-        eprintln!("pulc: {REDIS_SERVER} is not installed and is left out");
+    }
+    if socket_programs::has_iperf() {
+        contests.extend([1, 4].map(|streams| Contest::Iperf { streams, megabytes: 500 / streams }));
     }
     contests.retain(|contest| contest.name().contains(only));
     contests
@@ -304,7 +272,8 @@ impl Seen {
             _ if high < SLOWER => " (slower)",
             _ => "",
         };
-        println!("{kernel:>10.2} {unix:>10.2} {bypass:>10.2} {ratio:>7.2} {low:>7.2}-{high:<7.2}  {name}{remark}");
+        let unix = if unix.is_nan() { "-".to_owned() } else { format!("{unix:.2}") };
+        println!("{kernel:>10.2} {unix:>10} {bypass:>10.2} {ratio:>7.2} {low:>7.2}-{high:<7.2}  {name}{remark}");
     }
 }
 

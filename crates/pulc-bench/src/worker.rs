@@ -3,7 +3,7 @@
 use crate::measure::{Buffers, Figures, answer, ask};
 use crate::pair::{Side, Task, ToDriver, ToWorker, receive, send};
 use crate::row::{Layer, Place};
-use crate::{Error, device, hardware, kernel, net};
+use crate::{Error, device, hardware, kernel, net, offload};
 use pulc_base::clock::Nanos;
 use pulc_hal::os::cpu;
 use pulc_hal::os::fdpass::Seqpacket;
@@ -62,6 +62,7 @@ fn measure(task: &Task, line: &Line) -> Result<Option<Figures>, Error> {
         Layer::Unix => both(task, &mut kernel::unix(task, line)?),
         Layer::Tcp => both(task, &mut kernel::tcp(task, line)?),
         Layer::Udp => both(task, &mut kernel::udp(task, line)?),
+        Layer::Gso => both(task, &mut offload::runs(task, line)?),
         Layer::Rawdata | Layer::Shared | Layer::Port | Layer::Am => {
             Err(Error::NotHere { layer: task.layer.name(), why: "its processes are started by the launcher".into() })
         }

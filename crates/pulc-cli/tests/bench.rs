@@ -64,15 +64,16 @@ fn layers_between_two_nodes_measures_device_link_and_port_over_real_daemons() {
         "--places",
         "net",
         "--layers",
-        "device,link,encrypted,rawdata,port,am,tcp,udp",
+        "device,link,encrypted,rawdata,port,am,tcp,udp,gso",
         "--bytes",
-        "8",
+        "8,100000",
     ];
     let finished = bench(&arguments).expect_success();
     assert!(finished.stderr.contains("two network namespaces"), "{finished:?}");
     let rows = rows(&finished.stdout);
     let layers: Vec<_> = rows.iter().filter_map(|row| row["layer"].as_str()).collect();
-    assert_eq!(layers, ["device", "link", "encrypted", "rawdata", "port", "am", "tcp", "udp"]);
+    let wanted = ["device", "link", "encrypted", "rawdata", "port", "am", "tcp", "udp", "gso"];
+    assert_eq!(layers, [wanted, wanted].concat());
     rows.iter().for_each(expect_fields);
     assert!(rows.iter().all(|row| row["place"] == "net"), "{finished:?}");
 }

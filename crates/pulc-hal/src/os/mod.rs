@@ -27,4 +27,5 @@ pub mod signals;
 pub mod tcp;
 pub mod tcp_counts;
 pub mod topology;
+pub mod udp_offload;
 pub mod watched;
