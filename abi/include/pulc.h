@@ -104,7 +104,7 @@ int pulc_address_free(pulc_address *address);
 int pulc_send(pulc_port *port, const pulc_address *to, uint64_t tag, const void *data, size_t bytes, int64_t timeout_us);
 
 /* Receives one message from `src` (or PULC_ANY_SOURCE) with tag `*tag` (any tag: NULL) into `buffer`. `timeout_us`: 0 looks and
- * does not wait, PULC_FOREVER waits without limit. `envelope` may be NULL. */
+ * does not wait, PULC_FOREVER waits without limit. PULC_ERR_PEER_GONE: nobody is left who could send it. `envelope` may be NULL. */
 int pulc_recv(pulc_port *port, uint32_t src, const uint64_t *tag, void *buffer, size_t bytes, int64_t timeout_us,
               pulc_envelope *envelope);
 

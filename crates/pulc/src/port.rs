@@ -217,7 +217,7 @@ impl Port {
         self.receive(from, tag, Into::Buffer(buffer), until(timeout))?.ok_or(Error::Timeout)
     }
 
-    /// As [`Port::recv`] without waiting: `None` when nothing is there.
+    /// As [`Port::recv`] without waiting: `None` when nothing is there, [`Error::PeerGone`] when nothing comes any more.
     pub fn try_recv(&self, from: From, tag: Match, buffer: &mut [u8]) -> Result<Option<Envelope>, Error> {
         self.receive(from, tag, Into::Buffer(buffer), Patience::None)
     }

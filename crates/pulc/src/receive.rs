@@ -103,7 +103,7 @@ fn receive_slowly(
             }
             Found::Nothing | Found::NotYet if patience == Patience::None => {
                 if polled {
-                    return Ok(None);
+                    return check_hope(&mut guard.engine, port, pattern).map(|()| None);
                 }
                 process.poll(&mut guard, &mut Hand::empty());
                 polled = true;

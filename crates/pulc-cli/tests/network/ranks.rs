@@ -71,6 +71,8 @@ pub fn under_attack() {
         }
         round += 1;
     }
-    assert!(port.try_recv(From::Any, Match::Any, &mut [0; 100]).expect("the port is open").is_none(), "one too many");
+    // The other rank may have ended by now.
+    let more = port.try_recv(From::Any, Match::Any, &mut [0; 100]);
+    assert!(!matches!(more, Ok(Some(_))), "one too many: {more:?}");
     println!("rank {me} stood it: {round} rounds, {} frames refused", refused(&pulc));
 }

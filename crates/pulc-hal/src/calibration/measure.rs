@@ -12,9 +12,12 @@ use std::time::{Duration, Instant};
 
 /// How much faster than the default a candidate must be, in hundredths.
 const CLEARLY: u64 = 115;
-/// Messages of one timing, and timings of one candidate, of which the best counts: others only ever slow it down.
-const MESSAGES: u64 = 24;
+/// Timings of one candidate, of which the best counts: others only ever slow it down.
 const TIMINGS: usize = 12;
+/// About what one timing moves, in messages of which there are neither too few to be timed nor more than are of use.
+const TIMING_BYTES: usize = 1 << 20;
+const MESSAGES_MIN: usize = 2;
+const MESSAGES_MAX: usize = 24;
 const MESSAGE_BYTES: usize = 1 << 20;
 const LONE_BYTES: usize = 64 << 10;
 /// Polls before a waiting thread gives its core away, should both have landed on one.
@@ -106,7 +109,7 @@ fn read(line: &Line, view: &ReadMap) {
             source => {
                 // As the device does: first into private memory, then to where it belongs. Where it is forbidden nothing is faster.
                 if peer_memory::read(own, source, &mut staging[..piece]).is_err() {
-                    std::thread::sleep(Duration::from_millis(1));
+                    std::thread::sleep(Duration::from_micros(100));
                 }
                 to[..piece].copy_from_slice(&staging[..piece]);
             }
@@ -149,47 +152,48 @@ enum Way {
     Memory,
 }
 
+/// One of several ways that are compared.
+#[derive(Clone, Copy)]
+struct Trial {
+    kernel: Kernel,
+    way: Way,
+    bytes: usize,
+}
+
 impl Run<'_> {
     fn find(&mut self) -> Vec<(String, u64)> {
         let mut found = Vec::new();
-        let default_pool = POOL_BYTES.default as usize;
-        let kernels: Vec<u64> = Kernel::ALL.into_iter().filter(|kernel| kernel.is_here()).map(|k| k as u64).collect();
-        let usual = Kernel::chosen() as u64;
-        let kernel = self.best(&kernels, usual, |run, kernel| {
-            Kernel::ALL.into_iter().find(|known| *known as u64 == kernel)?.choose();
-            run.time(Way::Pool(default_pool), LONE_BYTES)
-        });
-        if let Some(kernel) = kernel {
-            Kernel::ALL.into_iter().filter(|known| *known as u64 == kernel).for_each(Kernel::choose);
-            found.push((COPY_KERNEL.name.to_owned(), kernel));
+        let usual = Trial { kernel: Kernel::chosen(), way: Way::Pool(POOL_BYTES.default as usize), bytes: LONE_BYTES };
+        let kernels = Kernel::ALL.into_iter().filter(|kernel| kernel.is_here() && *kernel != usual.kernel);
+        let kernel = self.best(usual, kernels.map(|kernel| Trial { kernel, ..usual }).collect());
+        let usual = Trial { bytes: MESSAGE_BYTES, ..kernel.unwrap_or(usual) };
+        usual.kernel.choose();
+        if kernel.is_some() {
+            found.push((COPY_KERNEL.name.to_owned(), usual.kernel as u64));
         }
-        let pools = [1 << 20, 2 << 20, LARGEST_POOL as u64];
-        let pool = self.best(&pools, POOL_BYTES.default, |run, pool| run.time(Way::Pool(pool as usize), MESSAGE_BYTES));
-        if let Some(pool) = pool {
-            found.push((POOL_BYTES.name.to_owned(), pool));
+        let pools = [1 << 20, 2 << 20, LARGEST_POOL].into_iter().filter(|pool| *pool as u64 != POOL_BYTES.default);
+        let best = self.best(usual, pools.map(|pool| Trial { way: Way::Pool(pool), ..usual }).collect());
+        if let Some(Trial { way: Way::Pool(pool), .. }) = best {
+            found.push((POOL_BYTES.name.to_owned(), pool as u64));
         }
-        if let Some(bytes) = self.shortest_reference(pool.map_or(default_pool, |pool| pool as usize)) {
+        let pool = best.unwrap_or(usual);
+        if let Some(bytes) = self.shortest_reference(pool) {
             found.push((REFERENCE_MIN_BYTES.name.to_owned(), bytes));
         }
-        if let Some(bytes) = self.shortest_reading(pool.map_or(default_pool, |pool| pool as usize)) {
+        if let Some(bytes) = self.shortest_reading(pool) {
             found.push((MEMORY_READ_MIN_BYTES.name.to_owned(), bytes));
         }
         found
     }
 
     /// The clearly fastest candidate, or the usual one. `None`: not measured.
-    fn best(
-        &mut self,
-        candidates: &[u64],
-        usual: u64,
-        mut time: impl FnMut(&mut Self, u64) -> Option<u64>,
-    ) -> Option<u64> {
-        let usual_time = time(self, usual)?;
-        let mut best = (usual, usual_time * 100 / CLEARLY);
-        for &candidate in candidates.iter().filter(|candidate| **candidate != usual) {
-            let took = time(self, candidate)?;
+    fn best(&mut self, usual: Trial, others: Vec<Trial>) -> Option<Trial> {
+        let trials: Vec<Trial> = [usual].into_iter().chain(others).collect();
+        let took = self.compare(&trials)?;
+        let mut best = (usual, took[0] * 100 / CLEARLY);
+        for (trial, took) in trials.into_iter().zip(took).skip(1) {
             if took < best.1 {
-                best = (candidate, took);
+                best = (trial, took);
             }
         }
         Some(best.0)
@@ -197,12 +201,12 @@ impl Run<'_> {
 
     /// The shortest message that is read faster where it lies than through the pool; so are all longer ones. Those below 32 KiB
     /// are never found: a sender by reference waits for its receiver, and short messages shall not.
-    fn shortest_reference(&mut self, pool: usize) -> Option<u64> {
+    fn shortest_reference(&mut self, pool: Trial) -> Option<u64> {
         let mut shortest = REFERENCE_MIN_BYTES.default;
         for bytes in [256 << 10, 128 << 10, 64 << 10, 32 << 10] {
-            let through_pool = self.time(Way::Pool(pool), bytes)?;
-            let referred = self.time(Way::Reference, bytes)?;
-            if referred >= through_pool {
+            let pool = Trial { bytes, ..pool };
+            let took = self.compare(&[pool, Trial { way: Way::Reference, ..pool }])?;
+            if took[1] >= took[0] {
                 break;
             }
             shortest = bytes as u64;
@@ -211,12 +215,12 @@ impl Run<'_> {
     }
 
     /// The shortest message that is clearly faster read in its sender's memory than through the pool, if any is.
-    fn shortest_reading(&mut self, pool: usize) -> Option<u64> {
+    fn shortest_reading(&mut self, pool: Trial) -> Option<u64> {
         let mut shortest = MEMORY_READ_MIN_BYTES.default;
         for bytes in [1 << 20, 256 << 10, 64 << 10] {
-            let through_pool = self.time(Way::Pool(pool), bytes)?;
-            let read = self.time(Way::Memory, bytes)?;
-            if read >= through_pool * 100 / CLEARLY {
+            let pool = Trial { bytes, ..pool };
+            let took = self.compare(&[pool, Trial { way: Way::Memory, ..pool }])?;
+            if took[1] >= took[0] * 100 / CLEARLY {
                 break;
             }
             shortest = bytes as u64;
@@ -224,19 +228,26 @@ impl Run<'_> {
         Some(shortest)
     }
 
-    /// Ticks of one lone message; `None` when the time is over.
-    fn time(&mut self, way: Way, bytes: usize) -> Option<u64> {
-        let mut best = u64::MAX;
+    /// Ticks of one lone message in each of these ways, timed in turn: what comes in between hits all alike. `None` when the time
+    /// is over. The kernel of the first one copies afterwards.
+    fn compare(&mut self, trials: &[Trial]) -> Option<Vec<u64>> {
+        let mut best = vec![u64::MAX; trials.len()];
         for _ in 0..TIMINGS {
-            if Instant::now() >= self.until {
-                return None;
+            for (trial, best) in trials.iter().zip(&mut best) {
+                if Instant::now() >= self.until {
+                    trials[0].kernel.choose();
+                    return None;
+                }
+                trial.kernel.choose();
+                let messages = (TIMING_BYTES / trial.bytes).clamp(MESSAGES_MIN, MESSAGES_MAX);
+                let start = cpu::ticks();
+                for _ in 0..messages {
+                    self.message(trial.way, trial.bytes);
+                }
+                *best = (*best).min(cpu::ticks().saturating_sub(start) / messages as u64);
             }
-            let start = cpu::ticks();
-            for _ in 0..MESSAGES {
-                self.message(way, bytes);
-            }
-            best = best.min(cpu::ticks().saturating_sub(start) / MESSAGES);
         }
+        trials[0].kernel.choose();
         Some(best)
     }
 

@@ -1,4 +1,4 @@
-//! Thresholds that are measured instead of guessed: once on a machine, in less than a second, and kept in the user's cache folder
+//! Thresholds that are measured instead of guessed: once on a machine, in about a tenth of a second, and kept in the user's cache folder
 //! for this processor and this kernel. Whoever starts jobs measures before the first one (`measure_once`), every process reads
 //! (`load`). Where nothing can be kept, and while somebody else is measuring, the defaults count, which are safe everywhere.
 //!
@@ -17,7 +17,7 @@ const TITLE: &str = "pulc calibration 2";
 /// Longest file that is read, in bytes.
 const FILE_MAX_BYTES: u64 = 4096;
 /// Longest time that measuring may take.
-const TIME_MAX: Duration = Duration::from_millis(900);
+const TIME_MAX: Duration = Duration::from_millis(300);
 /// Switches calibration off, both measuring and reading.
 const OFF: &str = "PULC_CALIBRATION";
 

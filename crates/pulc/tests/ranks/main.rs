@@ -173,6 +173,12 @@ fn a_loop_of_the_users_own_misses_no_wake_up() {
 }
 
 #[test]
+fn a_loop_of_the_users_own_is_told_that_nobody_is_left() {
+    Job::on_one_node("wait_ended", 2).succeeds();
+    Job::on_nodes("wait_ended", &[1, 1]).succeeds();
+}
+
+#[test]
 fn a_loop_of_the_users_own_misses_no_wake_up_beside_threads() {
     Job::on_one_node("wait_loop_beside_threads", 2).succeeds();
     Job::on_nodes("wait_loop_beside_threads", &[1, 1]).succeeds();

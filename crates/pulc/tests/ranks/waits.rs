@@ -25,6 +25,7 @@ pub fn play(scene: &str) {
         "wait_beside_threads" => stage.beside_threads(),
         "wait_loop" => stage.own_loop(false),
         "wait_loop_beside_threads" => stage.own_loop(true),
+        "wait_ended" => stage.ended(),
         "wait_retransmit" => stage.retransmit(),
         other => panic!("no scene {other}"),
     }
@@ -222,6 +223,37 @@ impl Stage {
         let (quiet, _far) = UnixStream::pair().unwrap();
         assert_eq!(wakeup.arm(&mut [Item::fd(quiet.as_fd(), Readiness::READ)]), Err(Error::BadSelect));
         self.finish();
+    }
+
+    /// A loop of the user's own is told that nobody is left, and why, however it looks at the port.
+    fn ended(&self) {
+        if self.me.0 == 1 {
+            return self.port.send(&self.other, 1, b"last").unwrap();
+        }
+        let wakeup = Wakeup::new(&self.pulc).unwrap();
+        let mut got = 0;
+        let error = loop {
+            match self.port.try_recv(From::Any, Match::Any, &mut [0; 8]) {
+                Ok(Some(_)) => got += 1,
+                Ok(None) => {
+                    let (quiet, _far) = UnixStream::pair().unwrap();
+                    let mut fds = Watched::default();
+                    fds.add(quiet.as_fd(), true, false);
+                    if wakeup.arm(&mut [Item::port(&self.port)]).unwrap() == 0 {
+                        fds.wait(wakeup.as_fd(), HANG).unwrap();
+                    }
+                }
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(got, 1);
+        assert!(matches!(error, Error::PeerGone { rank: Rank(1), .. }), "{error}");
+        let mut items = [Item::port(&self.port)];
+        assert_eq!(wakeup.arm(&mut items), Ok(1));
+        let [item] = items;
+        assert_eq!(item.ready(), Readiness { read: false, write: false, ended: true });
+        let from_it = self.port.try_recv(From::Rank(Rank(1)), Match::Tag(1), &mut [0; 8]).unwrap_err();
+        assert!(matches!(from_it, Error::PeerGone { rank: Rank(1), .. }), "{from_it}");
     }
 
     /// One thread sleeps in a receive while another one sends over a network that loses frames, and then leaves the engine alone:
