@@ -21,7 +21,7 @@ pub struct Args {
 }
 
 /// The tables of all floors, from the ground up.
-fn tables() -> [(&'static str, &'static [&'static Param]); 8] {
+fn tables() -> [(&'static str, &'static [&'static Param]); 9] {
     [
         ("shm", pulc_hal::device::shm::PARAMS),
         ("link", pulc_link::PARAMS),
@@ -31,6 +31,7 @@ fn tables() -> [(&'static str, &'static [&'static Param]); 8] {
         ("mpi", pulc_handler::mpi_params::PARAMS),
         ("mesh", pulc_psid::mesh::PARAMS),
         ("jobs", pulc_psid::jobs::patience::PARAMS),
+        ("stage", pulc_psid::stage::PARAMS),
     ]
 }
 

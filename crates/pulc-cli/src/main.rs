@@ -24,6 +24,7 @@ mod queue;
 mod run;
 mod sockets;
 mod sockets_broker;
+mod staging;
 mod terminal;
 mod token;
 mod up;

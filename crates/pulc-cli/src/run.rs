@@ -2,7 +2,7 @@
 //! this process. The threads here only move bytes; how the job ends is decided by psid.
 
 use crate::terminal::{Sink, end_with, feed_input, watch_signals};
-use crate::{daemon, mpi_choice, preload, sockets_broker};
+use crate::{daemon, mpi_choice, preload, sockets_broker, staging};
 use pulc_base::JobId;
 use pulc_base::boot::{ENV_ENDS_WITH, ENV_RAILS, ENV_TERMINAL, parse_rails};
 use pulc_control::{Client, FrameError, Host, LaunchSpec, Limit, Reply, Request, RunSpec, Tie};
@@ -72,6 +72,8 @@ pub struct Args {
     /// Don't ask a daemon: run on this machine alone
     #[arg(long)]
     alone: bool,
+    #[command(flatten)]
+    staging: staging::Options,
     /// Program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<OsString>,
@@ -87,6 +89,7 @@ pub struct Wanted {
     pub directory: Option<OsString>,
     pub variables: Vec<(OsString, OsString)>,
     pub native: bool,
+    pub staging: staging::Options,
     pub command: Vec<OsString>,
 }
 
@@ -111,13 +114,14 @@ impl Args {
             stats: false,
             trace: None,
             alone: false,
+            staging: wanted.staging,
             command: wanted.command,
         }
     }
 }
 
 /// Variables of this process alone.
-const NOT_FOR_JOBS: [&str; 3] = [ENV_TERMINAL, ENV_ENDS_WITH, crate::join::ENV_TOKEN];
+const NOT_FOR_JOBS: [&str; 4] = [ENV_TERMINAL, ENV_ENDS_WITH, crate::join::ENV_TOKEN, pulc_control::stage::ENV_STAGE];
 
 /// The default of `--kill-delay`.
 const KILL_DELAY_MS: u64 = 10_000;
@@ -168,7 +172,7 @@ pub fn run(args: Args) -> ExitCode {
         Ok(tie) => tie,
         Err(why) => return fail(&why, 1),
     };
-    let spec = match spec(args) {
+    let spec = match spec(args, false) {
         Ok(spec) => spec,
         Err(why) => return fail(&why, 1),
     };
@@ -214,6 +218,8 @@ pub fn run(args: Args) -> ExitCode {
                 return ExitCode::from(code);
             }
             Ok(Reply::Refused { why }) => return fail(&why, 1),
+            // Not a word about the ranks yet.
+            Ok(Reply::Staging) => first = Some(patience),
             Ok(_) => {}
             Err(FrameError::Io(error)) if error.kind() == std::io::ErrorKind::WouldBlock => {
                 let seconds = patience.as_secs_f64();
@@ -249,14 +255,14 @@ fn connect(alone: bool, nodes: u32) -> Result<Client, String> {
 ///
 /// # Errors
 /// One line for the user.
-pub fn launch_of(wanted: Wanted) -> Result<LaunchSpec, String> {
-    let mut launch = spec(Args::of_mpiexec(wanted))?.launch;
+pub fn launch_of(wanted: Wanted, is_script: bool) -> Result<LaunchSpec, String> {
+    let mut launch = spec(Args::of_mpiexec(wanted), is_script)?.launch;
     launch.env.retain(|(name, _)| name != ENV_TERMINAL.as_bytes());
     Ok(launch)
 }
 
 /// The job as asked for, with what travels from here: directory, environment, umask, limits.
-fn spec(args: Args) -> Result<RunSpec, String> {
+fn spec(args: Args, is_script: bool) -> Result<RunSpec, String> {
     let here = std::env::current_dir().map_err(|error| format!("there is no working directory: {error}"))?;
     let cwd = args.directory.as_ref().map_or_else(|| here.clone(), |directory| here.join(directory));
     let umask = rustix::process::umask(rustix::fs::Mode::empty());
@@ -268,22 +274,24 @@ fn spec(args: Args) -> Result<RunSpec, String> {
         true => crate::native::command(args.command)?,
         false => args.command,
     };
-    Ok(RunSpec {
-        ranks: args.ranks,
-        nodes: if hosts.is_empty() { args.nodes } else { None },
-        hosts,
-        timeout_ms: args.timeout,
-        allocation,
-        launch: LaunchSpec {
-            env: environment.iter().map(|(name, value)| (bytes(name), bytes(value))).collect(),
-            argv: command.into_iter().map(OsStringExt::into_vec).collect(),
-            cwd: cwd.into_os_string().into_vec(),
-            umask: umask.bits(),
-            limits: limits(),
-            pin: !args.no_pin,
-            kill_delay_ms: args.kill_delay,
-        },
-    })
+    let variable =
+        |name: &str| environment.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+    let program = command.first().map(OsString::as_os_str).filter(|_| !is_script);
+    let stage = staging::of(&args.staging, program, &cwd, variable)?;
+    let mut launch = LaunchSpec {
+        env: environment.iter().map(|(name, value)| (bytes(name), bytes(value))).collect(),
+        argv: command.into_iter().map(OsStringExt::into_vec).collect(),
+        cwd: cwd.into_os_string().into_vec(),
+        umask: umask.bits(),
+        limits: limits(),
+        pin: !args.no_pin,
+        kill_delay_ms: args.kill_delay,
+    };
+    if let Some(stage) = stage {
+        stage.put(&mut launch);
+    }
+    let nodes = if hosts.is_empty() { args.nodes } else { None };
+    Ok(RunSpec { ranks: args.ranks, nodes, hosts, timeout_ms: args.timeout, allocation, launch })
 }
 
 /// Our environment but what is about this process alone, with the size of the terminal if that is where the ranks' output

@@ -139,6 +139,7 @@ const NO_SETTINGS: &[&str] = &[
     "PULC_QUEUE_JOB",
     "PULC_RANK",
     "PULC_SIZE",
+    "PULC_STAGE",
     "PULC_TERMINAL",
     "PULC_TEST_FULL",
     "PULC_TEST_SEED",

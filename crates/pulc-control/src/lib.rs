@@ -10,6 +10,7 @@ pub mod message;
 pub mod node;
 pub mod place;
 pub mod queue;
+pub mod stage;
 mod tie;
 
 pub use client::{Client, ClientSender, socket_name};

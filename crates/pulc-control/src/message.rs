@@ -90,6 +90,8 @@ pub enum Reply {
     Queue(Box<QueueReply>),
     /// Those ranks of the job that wait for something, as they say themselves.
     Why(Vec<WaitInfo>),
+    /// Files that the job brings along are being looked at or are on their way.
+    Staging,
 }
 
 /// A job as asked for.

@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::event_loop;
 use crate::jobs::{Jobs, JobsConfig};
 use crate::mesh::{Mesh, MeshConfig, MeshEvent, NodeState};
+use crate::stage::{self, Staging};
 use pulc_base::{NodeId, log};
 use pulc_control::{Client, embedded_name};
 use std::ffi::CString;
@@ -47,13 +48,15 @@ pub fn start(nodes: u32, keeper_program: CString) -> Result<Client, Error> {
 
 async fn serve(nodes: u32, keeper_program: CString, server: UnixStream) -> Result<(), Error> {
     let configs = if nodes > 1 { MeshConfig::local_cluster(nodes as usize)? } else { vec![alone()?] };
+    stage::sweep_passing();
     let mut rooms = Vec::new();
     let mut meshes = Vec::new();
-    for config in configs {
+    for (number, config) in configs.into_iter().enumerate() {
         let (events, incoming) = mpsc::channel::<MeshEvent>(EVENTS);
         let mesh = Mesh::start(config, events)?;
-        let config =
-            JobsConfig { mesh: mesh.clone(), keeper_program: keeper_program.clone(), admin: None, queue: None };
+        let stage = Some(Staging::new(mesh.clone(), stage::passing().join(number.to_string())));
+        let keeper_program = keeper_program.clone();
+        let config = JobsConfig { mesh: mesh.clone(), keeper_program, admin: None, queue: None, stage };
         rooms.push(Jobs::start(config, incoming).map_err(Error::io("cannot start the job room"))?);
         meshes.push(mesh);
     }

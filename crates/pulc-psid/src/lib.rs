@@ -16,5 +16,6 @@ pub mod peer_message;
 pub mod pmi;
 pub mod queue;
 pub mod sockets;
+pub mod stage;
 
 pub use error::Error;

@@ -4,6 +4,7 @@
 
 use crate::jobs::message::JobMsg;
 use crate::queue::message::QueueMsg;
+use crate::stage::StageMsg;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,4 +18,6 @@ pub enum PeerMsg {
     GoDown,
     /// The queue: submissions, orders of the controller, reports to it.
     Queue(Box<QueueMsg>),
+    /// Files that jobs bring along.
+    Stage(StageMsg),
 }

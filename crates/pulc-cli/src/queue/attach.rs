@@ -79,7 +79,7 @@ fn reader_of(job: &JobView, error: bool) -> Result<RunSpec, String> {
     };
     let own = if error { &job.files.error } else { &job.files.output };
     let pattern = own.as_ref().or(job.files.output.as_ref()).ok_or("the job has no output file")?;
-    let mut launch = crate::run::launch_of(crate::run::Wanted {
+    let wanted = crate::run::Wanted {
         ranks: 1,
         nodes: None,
         hosts: Vec::new(),
@@ -88,8 +88,10 @@ fn reader_of(job: &JobView, error: bool) -> Result<RunSpec, String> {
         directory: Some(job.directory.clone().into()),
         variables: Vec::new(),
         native: false,
+        staging: crate::staging::Options::default(),
         command: vec![OWN_BINARY.into(), READ_ALONG.into(), job.file(pattern).into()],
-    })?;
+    };
+    let mut launch = crate::run::launch_of(wanted, false)?;
     launch.pin = false;
     let hosts = vec![Host { name: first.name.clone(), ranks: None }];
     Ok(RunSpec { ranks: 1, nodes: None, hosts, timeout_ms: None, allocation: None, launch })

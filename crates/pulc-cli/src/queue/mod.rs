@@ -51,7 +51,12 @@ pub fn ask(request: QueueRequest) -> Result<QueueReply, String> {
 /// # Errors
 /// One line for the user.
 pub fn ask_on(client: &mut Client, request: QueueRequest) -> Result<QueueReply, String> {
-    match client.ask(&Request::Queue(Box::new(request)), ANSWER_WITHIN) {
+    let mut reply = client.ask(&Request::Queue(Box::new(request)), ANSWER_WITHIN);
+    // Files that a job brings along may be long.
+    while matches!(reply, Ok(Reply::Staging)) {
+        reply = client.receive_within(ANSWER_WITHIN);
+    }
+    match reply {
         Ok(reply) => unwrap(reply),
         Err(error) => Err(format!("the daemon does not answer: {error}")),
     }

@@ -1,7 +1,7 @@
 //! What a job may be asked for, as options of `pulc submit` and `pulc alloc` and as lines of scripts. Each is defined here once.
 
 use super::words;
-use crate::run;
+use crate::{run, staging};
 use pulc_control::queue::Class;
 use std::ffi::OsString;
 
@@ -112,6 +112,8 @@ pub struct Options {
     /// The MPI that programs get: ours, or the one they were built for
     #[arg(long, value_name = "WHICH", value_parser = ["pulc", "native"])]
     pub mpi: Option<String>,
+    #[command(flatten)]
+    pub staging: staging::Options,
     /// Run this shell command as the script
     #[arg(long, value_name = "COMMAND")]
     pub wrap: Option<String>,
@@ -200,6 +202,7 @@ pub fn merged(under: Options, over: Options) -> Options {
         kill_delay: over.kill_delay.or(under.kill_delay),
         no_pin: over.no_pin || under.no_pin,
         mpi: over.mpi.or(under.mpi),
+        staging: under.staging.merged(over.staging),
         wrap: over.wrap.or(under.wrap),
         script: over.script || under.script,
         wait: over.wait || under.wait,

@@ -153,7 +153,7 @@ pub fn spec(args: Args) -> Result<JobSpec, String> {
         command.push(options.name.clone().unwrap_or_else(|| "wrap".to_owned()).into());
     }
     let base = Path::new(&command[0]).file_name().map(|name| name.to_string_lossy().into_owned());
-    let launch = run::launch_of(Wanted {
+    let wanted = Wanted {
         ranks: 1,
         nodes: None,
         hosts: Vec::new(),
@@ -162,8 +162,10 @@ pub fn spec(args: Args) -> Result<JobSpec, String> {
         directory: options.directory.clone(),
         variables: options.env.clone(),
         native: options.mpi.as_deref() == Some("native"),
+        staging: options.staging.clone(),
         command,
-    })?;
+    };
+    let launch = run::launch_of(wanted, text.is_some())?;
     let is_array = options.array.is_some();
     let output = options.output.unwrap_or_else(|| {
         let who = if options.like_sbatch { "slurm" } else { "pulc" };

@@ -37,6 +37,9 @@ pub struct Needs {
     pub has_rpath: bool,
     /// … and this one after it; where both stand, only this one counts.
     pub has_runpath: bool,
+    /// What they say: directories with colons between them, as they stand in the file.
+    pub rpath: Vec<String>,
+    pub runpath: Vec<String>,
 }
 
 impl Needs {
@@ -76,11 +79,14 @@ impl Needs {
             let name = rest.split(|byte| *byte == 0).next().filter(|name| name.len() <= NAME_MAX)?;
             Some(String::from_utf8_lossy(name).into_owned())
         };
+        let search = |tag| value(tag).and_then(name).into_iter().collect();
         let needed = pairs.iter().filter(|(tag, _)| *tag == NEEDED).take(LIBRARIES_MAX);
         Some(Needs {
             libraries: needed.filter_map(|(_, offset)| name(*offset)).collect(),
             has_rpath: value(RPATH).is_some(),
             has_runpath: value(RUNPATH).is_some(),
+            rpath: search(RPATH),
+            runpath: search(RUNPATH),
         })
     }
 }

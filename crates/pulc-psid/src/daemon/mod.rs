@@ -15,6 +15,7 @@ use crate::jobs::{Jobs, JobsConfig, QueueLink};
 use crate::mesh::{Mesh, MeshConfig, MeshEvent};
 use crate::peer_message::PeerMsg;
 use crate::queue::{self, QueueConfig};
+use crate::stage::Staging;
 use clients::Clients;
 use pulc_base::log;
 use pulc_control::Tie;
@@ -91,7 +92,9 @@ impl Daemon {
         let keeper_program = c"/proc/self/exe".to_owned();
         let (queue, queue_events) = mpsc::unbounded_channel();
         let link = QueueLink { sender: queue.clone(), keepers_socket: self.keepers_socket };
-        let config = JobsConfig { mesh: mesh.clone(), keeper_program, admin: Some(admin), queue: Some(link) };
+        let staging = Staging::new(mesh.clone(), self.state.path().join("staged"));
+        let stage = Some(staging.clone());
+        let config = JobsConfig { mesh: mesh.clone(), keeper_program, admin: Some(admin), queue: Some(link), stage };
         let jobs = Jobs::start(config, job_events).map_err(Error::io("cannot start the job room"))?;
         let controller = self.state.ca()?.map(|_| self.state.path().to_owned());
         queue::start(QueueConfig { mesh: mesh.clone(), jobs: jobs.clone(), controller }, queue_events)?;
@@ -99,7 +102,7 @@ impl Daemon {
         tokio::spawn(clients.serve(requests));
         let accepting = clients::accept(self.clients, jobs.clone())?;
         let finding = clients::accept_keepers(self.keepers, jobs.clone())?;
-        let hearing = tokio::spawn(hear(mesh.clone(), events, for_jobs, queue, down));
+        let hearing = tokio::spawn(hear(mesh.clone(), events, for_jobs, queue, staging, down));
         let (mut terminate, mut interrupt) = (on_signal(SignalKind::terminate())?, on_signal(SignalKind::interrupt())?);
         // Whoever closes a terminal does not mean us.
         let _hangup = on_signal(SignalKind::hangup())?;
@@ -157,6 +160,7 @@ async fn hear(
     mut events: mpsc::Receiver<MeshEvent>,
     jobs: mpsc::Sender<MeshEvent>,
     queue: mpsc::UnboundedSender<queue::Event>,
+    staging: Staging,
     down: watch::Sender<Option<Down>>,
 ) {
     while let Some(event) = events.recv().await {
@@ -175,6 +179,14 @@ async fn hear(
                 continue;
             }
             MeshEvent::Message(_, PeerMsg::ProbeAnswer(_)) => continue,
+            MeshEvent::Message(from, PeerMsg::Stage(_)) => {
+                // Neither this loop nor the job room waits for files.
+                let from = *from;
+                if let MeshEvent::Message(_, PeerMsg::Stage(message)) = event {
+                    staging.peer(from, message);
+                }
+                continue;
+            }
             MeshEvent::Message(_, PeerMsg::Queue(_)) => {
                 let _ = queue.send(queue::Event::Mesh(event));
                 continue;

@@ -3,18 +3,17 @@
 
 use super::keepers::{self, End};
 use super::message::{JobBody, JobOrder, PreparedNode};
-use super::{CANCELLED_MAX, Event, Room, connection, own_user};
-use crate::error::shortage;
-use crate::keeper::message::{Back, ORDERS, Order, Prepare, Report, Stay};
+use super::{CANCELLED_MAX, Event, Room, own_user};
+use crate::keeper::message::{Back, ORDERS, Order, Report};
+use crate::stage::{self, Placed};
 use pulc_base::boot::{Boot, Gone, JobSecret};
 use pulc_base::{JobId, NodeId, Rank, log};
-use pulc_control::client::ENV_INSTANCE;
-use pulc_control::place::ENV_STATE_DIR;
-use pulc_control::{LaunchSpec, StopKind};
+use pulc_control::StopKind;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 /// Children of each node in the launch tree.
@@ -41,6 +40,11 @@ pub struct LocalJob {
     pub(super) origin_back_by: Option<Instant>,
     /// Nobody is left to dismiss its keeper but this daemon.
     pub(super) orphan: bool,
+    /// Files that it brings along are on their way; what was made of them.
+    pub(super) staging: Option<AbortHandle>,
+    pub(super) placed: Placed,
+    /// When the node above was told last that they are.
+    pub(super) told_at: Option<Instant>,
     /// Which orders its keeper knows; of one that has found this daemon, once it has said so.
     pub(super) orders: u32,
 }
@@ -55,7 +59,7 @@ impl LocalJob {
     }
 
     /// Who passes orders on to us; to the root of the tree the origin gives them.
-    fn parent(&self) -> NodeId {
+    pub(super) fn parent(&self) -> NodeId {
         match self.index.checked_sub(1) {
             Some(before) => self.order.nodes[(before / FAN_OUT) as usize].id,
             None => self.order.origin,
@@ -63,11 +67,15 @@ impl LocalJob {
     }
 
     /// Steps from the root of the launch tree.
-    fn depth(&self) -> u32 {
+    pub(super) fn depth(&self) -> u32 {
         std::iter::successors(Some(self.index), |at| at.checked_sub(1).map(|at| at / FAN_OUT)).count() as u32 - 1
     }
 
-    fn children(&self) -> impl Iterator<Item = u32> + use<> {
+    pub(super) fn name(&self) -> &str {
+        &self.order.nodes[self.index as usize].name
+    }
+
+    pub(super) fn children(&self) -> impl Iterator<Item = u32> + use<> {
         let first = self.index * FAN_OUT + 1;
         let count = self.order.nodes.len() as u32;
         first..(first + FAN_OUT).min(count).max(first)
@@ -78,20 +86,6 @@ impl LocalJob {
             let _ = sender.send(order);
         }
     }
-}
-
-/// What a queued job is started with here: `pulc run` inside of it has to find this daemon, not one that its submitter had.
-fn at_home(part: &LocalJob) -> LaunchSpec {
-    let mut launch = part.order.launch.clone();
-    if part.order.queued.is_some() {
-        for name in [ENV_INSTANCE, ENV_STATE_DIR] {
-            launch.env.retain(|(known, _)| known != name.as_bytes());
-            if let Some(value) = std::env::var_os(name) {
-                launch.env.push((name.as_bytes().to_vec(), value.into_encoded_bytes()));
-            }
-        }
-    }
-    launch
 }
 
 impl Room {
@@ -121,23 +115,37 @@ impl Room {
             told: Back::default(),
             origin_back_by: None,
             orphan: false,
+            staging: None,
+            placed: Placed::default(),
+            told_at: None,
             orders: ORDERS,
         };
         part.prepared_by = Some(self.patience.prepared_by(part.depth()));
-        let origin = part.origin();
         if part.parent() != from {
             log!(Warn, "psid", "node {from} sent a launch order though it is not the parent of this node in its tree");
             return;
         }
+        let wanted = self.wanted(&part);
         for child in part.children() {
             part.missing.insert(child);
             let to = part.order.nodes[child as usize].id;
             self.send(to, job, JobBody::Prepare(Box::new(part.order.clone())));
         }
-        let name = part.order.nodes[index as usize].name.clone();
+        match wanted {
+            Ok(None) => self.begin_keeper(job, part),
+            Ok(Some(wanted)) => {
+                self.begin_staging(job, &mut part, wanted);
+                self.local.insert(job, part);
+            }
+            Err(text) => self.not_begun(job, part, &text),
+        }
+    }
+
+    /// Everything that the job needs is here.
+    pub(super) fn begin_keeper(&mut self, job: JobId, mut part: LocalJob) {
         let user = part.order.user;
         let started = if user == own_user() {
-            self.start_keeper(job, &part, first).map_err(|error| format!("cannot start a keeper: {error}"))
+            self.start_keeper(job, &part).map_err(|error| format!("cannot start a keeper: {error}"))
         } else {
             Err(format!("the job is of user {user}, this psid serves user {}", own_user()))
         };
@@ -146,58 +154,15 @@ impl Room {
                 part.keeper = Some(keeper);
                 self.local.insert(job, part);
             }
-            Err(text) => {
-                self.send(origin, job, JobBody::Failed { text: format!("node {name}: {text}") });
-                self.local.insert(job, part);
-                self.cleared(job);
-            }
+            Err(text) => self.not_begun(job, part, &text),
         }
     }
 
-    fn start_keeper(
-        &mut self,
-        job: JobId,
-        part: &LocalJob,
-        first: u32,
-    ) -> Result<(keepers::KeeperProcess, mpsc::UnboundedSender<Order>), String> {
-        let stays = self.stay_of(part)?;
-        let (process, line) = keepers::start(&self.config.keeper_program, stays.is_some())?;
-        let line = line.set_nonblocking(true).and_then(|()| tokio::net::UnixStream::from_std(line));
-        let line = line.map_err(|error| shortage(&error))?;
-        let sender = connection::keeper(line, job, self.events.clone());
-        let me = &part.order.nodes[part.index as usize];
-        let rails = if part.order.nodes.len() > 1 { self.own_rails() } else { Vec::new() };
-        let _ = sender.send(Order::Prepare(Box::new(Prepare {
-            job,
-            node: self.me,
-            node_name: me.name.clone(),
-            first,
-            count: me.ranks,
-            total: part.order.nodes.iter().map(|node| node.ranks).sum(),
-            launch: at_home(part),
-            rails,
-            stays,
-        })));
-        Ok((process, sender))
-    }
-
-    /// How the keeper of a queued job finds us again.
-    fn stay_of(&self, part: &LocalJob) -> Result<Option<Stay>, String> {
-        let Some(queued) = &part.order.queued else { return Ok(None) };
-        let Some(link) = &self.config.queue else { return Err("this daemon has no queue".to_owned()) };
-        let first = part.index == 0;
-        Ok(Some(Stay {
-            socket: link.keepers_socket.clone(),
-            memo: pulc_base::boot::encode(&(&part.order, part.index)),
-            files: first.then(|| queued.files.clone()),
-            append: queued.append,
-            script: queued.script.clone().filter(|_| first),
-        }))
-    }
-
-    /// Addresses at which ranks of this node can be reached, one per rail.
-    fn own_rails(&self) -> Vec<std::net::IpAddr> {
-        self.config.mesh.nodes().iter().filter(|node| node.me).map(pulc_control::NodeInfo::ip).collect()
+    fn not_begun(&mut self, job: JobId, part: LocalJob, text: &str) {
+        let text = format!("node {}: {text}", part.name());
+        self.send(part.origin(), job, JobBody::Failed { text });
+        self.local.insert(job, part);
+        self.cleared(job);
     }
 
     pub(super) fn child_prepared(&mut self, from: NodeId, job: JobId, nodes: Vec<PreparedNode>) {
@@ -265,6 +230,10 @@ impl Room {
         if let Some(part) = self.local.get_mut(&job) {
             part.tell_keeper(Order::Stop(kind));
             part.prepared_by = None;
+            if let Some(staging) = part.staging.take() {
+                staging.abort();
+                return self.cleared(job);
+            }
             let at = self.patience.ended_by(kind, Duration::from_millis(part.order.launch.kill_delay_ms));
             part.ended_by = Some(part.ended_by.map_or(at, |earlier| earlier.min(at)));
         }
@@ -351,7 +320,17 @@ impl Room {
     }
 
     pub(super) fn cleared(&mut self, job: JobId) {
-        let Some(part) = self.local.remove(&job) else { return };
+        let Some(mut part) = self.local.remove(&job) else { return };
+        if let Some(room) = part.placed.room.take() {
+            // Then again, without it.
+            self.local.insert(job, part);
+            let events = self.events.clone();
+            tokio::spawn(async move {
+                let _ = tokio::task::spawn_blocking(move || stage::remove(&room)).await;
+                let _ = events.send(Event::Cleared(job)).await;
+            });
+            return;
+        }
         let origin = part.origin();
         if part.gone && !part.clean && !part.unreported.is_empty() {
             let ranks = part.unreported.iter().map(|rank| (*rank, Gone::Killed(9))).collect();

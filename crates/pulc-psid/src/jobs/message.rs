@@ -106,6 +106,8 @@ pub enum JobBody {
         number: u64,
         waits: Vec<WaitInfo>,
     },
+    /// To the parent in the launch tree, from its root to the origin: files are on their way to the sender or to nodes below it.
+    Staging,
 }
 
 /// One job's launch order, identical for all nodes.

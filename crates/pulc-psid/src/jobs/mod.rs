@@ -3,6 +3,7 @@
 //! take the same way as those to others, without the network. Never blocks; never touches a rank itself.
 
 mod again;
+mod beginning;
 mod connection;
 pub mod keepers;
 mod link;
@@ -16,6 +17,7 @@ mod query;
 mod queued;
 #[cfg(test)]
 mod scale;
+mod staging;
 #[cfg(test)]
 mod tests;
 mod why;
@@ -24,14 +26,17 @@ use crate::keeper::message::{Back, Order};
 use crate::mesh::DownWhy;
 use crate::mesh::{Mesh, MeshEvent};
 use crate::peer_message::PeerMsg;
+use crate::stage::{Made, Staging};
 use connection::ClientId;
 pub use link::{QueueLink, QueueOrder};
 use local::LocalJob;
-use message::{JobBody, JobMsg};
+use message::{JobBody, JobMsg, JobOrder};
 use origin::OriginJob;
 use patience::Patience;
 use pulc_base::{JobId, NodeId, PROTOCOL_VERSION, log};
 use pulc_control::frame::FrameError;
+use pulc_control::queue::{JobSpec, QueueRequest};
+use pulc_control::stage::Stage;
 use pulc_control::{Reply, Request, StopKind};
 use query::Query;
 use std::collections::{HashMap, VecDeque};
@@ -55,6 +60,8 @@ pub struct JobsConfig {
     pub admin: Option<mpsc::UnboundedSender<Admin>>,
     /// None for an embedded psid.
     pub queue: Option<QueueLink>,
+    /// Who sees to files that jobs bring along.
+    pub stage: Option<Staging>,
 }
 
 /// A request about the daemon itself, passed on to its owner.
@@ -84,6 +91,14 @@ pub enum Event {
     },
     /// From the queue room, about jobs of which this is the first node.
     Queue(QueueOrder),
+    /// Something goes on with the files that a job brings along.
+    Staging(JobId),
+    /// The files of a job that is started here were looked at.
+    Surveyed(JobId, Box<JobOrder>, Result<Stage, String>),
+    /// The same of one for the queue.
+    Submitted(ClientId, Box<JobSpec>, Result<Stage, String>),
+    /// All files of a job are on this node.
+    Staged(JobId, Result<Made, String>),
     /// The keeper is reaped and nothing of the job is left on this node.
     Cleared(JobId),
     /// The daemon ends; with `leaves` it is started again, and queued jobs go on.
@@ -217,6 +232,10 @@ impl Room {
             Event::KeeperBack { back, orders, pid } => self.keeper_back(*back, orders, pid),
             Event::Queue(order) => self.queue_order(order),
             Event::Cleared(job) => self.cleared(job),
+            Event::Staging(job) => self.staging_goes_on(job),
+            Event::Surveyed(job, order, stage) => self.surveyed(job, *order, stage),
+            Event::Submitted(client, spec, stage) => self.submitted(client, spec, stage),
+            Event::Staged(job, made) => self.staged(job, made),
             Event::Shutdown { done, leaves } => {
                 (self.shutdown, self.leaves) = (Some(done), leaves);
                 let jobs: Vec<JobId> = self.origin_ending().collect();
@@ -243,6 +262,11 @@ impl Room {
                 self.query_node_down(node);
             }
             MeshEvent::Message(from, PeerMsg::Job(message)) => self.peer(from, message),
+            MeshEvent::Message(from, PeerMsg::Stage(message)) => {
+                if let Some(stage) = &self.config.stage {
+                    stage.peer(from, message);
+                }
+            }
             MeshEvent::Message(..) => {}
         }
     }
@@ -251,6 +275,7 @@ impl Room {
         match body {
             JobBody::Prepare(order) => self.prepare(from, job, *order),
             JobBody::Prepared { nodes } => self.child_prepared(from, job, nodes),
+            JobBody::Staging => self.child_stages(from, job),
             JobBody::Go { boot, secret } => self.go(from, job, *boot, &secret),
             JobBody::Stop(kind) => self.stop_order(from, job, kind),
             JobBody::Input { .. }
@@ -345,7 +370,10 @@ impl Room {
             Request::Why { job } => self.ask_why(id, job),
             Request::Kill { job, kind } => self.ask_kill(id, job, kind),
             Request::Nodes => self.reply(id, Reply::Nodes(self.config.mesh.nodes())),
-            Request::Queue(request) => self.ask_queue(id, *request),
+            Request::Queue(request) => match *request {
+                QueueRequest::Submit(spec) => self.submit(id, spec),
+                request => self.ask_queue(id, request),
+            },
             Request::Token | Request::Down { .. } | Request::Restart => {
                 let reply = client.sender.clone();
                 match &self.config.admin {

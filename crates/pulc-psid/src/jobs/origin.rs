@@ -150,15 +150,12 @@ impl Room {
         job.timeout = Duration::from_millis(spec.timeout_ms.unwrap_or_default());
         job.deadline = spec.timeout_ms.and_then(|_| Instant::now().checked_add(job.timeout));
         job.parent = spec.allocation;
-        // A root elsewhere has its own patience with those below it; ours is for one that says nothing.
-        job.started_by = (placed[0].id != self.me).then(|| self.patience.root_prepared_by());
         self.origin.insert(id, job);
         if let Some(client) = self.clients.get_mut(&client) {
             client.job = Some(id);
         }
-        let root = placed[0].id;
         let order = JobOrder { nodes: placed, launch: spec.launch, user: own_user(), queued: None, origin: self.me };
-        self.send(root, id, JobBody::Prepare(Box::new(order)));
+        self.dispatch(id, order);
     }
 
     /// The whole tree is ready: makes the wire-up table and gives the start order.

@@ -256,6 +256,9 @@ impl Room {
             told: back,
             origin_back_by: None,
             orphan: false,
+            staging: None,
+            placed: self.config.stage.as_ref().map(|stage| stage.room_of(id)).unwrap_or_default(),
+            told_at: None,
             orders: 0,
             order,
         };

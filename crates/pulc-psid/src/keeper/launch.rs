@@ -11,6 +11,7 @@ use super::outlet::Outlet;
 use super::pinning::Pinning;
 use super::remains::Remains;
 use crate::error::shortage;
+use crate::stage;
 use pulc_base::boot::{self, ENV_RAILS, RailKind, parse_rails};
 use pulc_base::{Rank, log};
 use pulc_control::{LaunchSpec, Stream};
@@ -30,6 +31,8 @@ pub struct Prepared {
     pub order: Prepare,
     pub addresses: Vec<Vec<SocketAddr>>,
     pub cgroup: Option<Cgroup>,
+    /// The lock of the job's directory, for as long as the keeper lives.
+    pub room: Option<std::fs::File>,
     program: CString,
     name: String,
     listener: Listener,
@@ -61,7 +64,10 @@ pub fn prepare(mut order: Prepare, guarded: &Guarded) -> Result<Prepared, String
     raise_descriptor_limit();
     let script = open_script(&mut order)?;
     let input = open_input(&order)?;
-    let program = find_program(&order.launch)?;
+    let program = find_program(&order.launch, order.program.as_deref())?;
+    let room = order.room.as_deref().map(pulc_control::stage::as_path);
+    let room =
+        room.map(stage::hold).transpose().map_err(|error| format!("cannot hold the job's directory: {error}"))?;
     let mut random = vec![0u8; 16 * (order.count as usize + 1)];
     fill_random(&mut random)?;
     let (name_bits, cookies) = random.split_at(16);
@@ -89,7 +95,7 @@ pub fn prepare(mut order: Prepare, guarded: &Guarded) -> Result<Prepared, String
     let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
         .map_err(|error| format!("cannot open /dev/null: {error}"))?;
     let cgroup = Cgroup::make(&cgroup_name(order.job, order.node));
-    Ok(Prepared { order, addresses, cgroup, program, name, listener, board, seats, pinning, null, script, input })
+    Ok(Prepared { order, addresses, cgroup, room, program, name, listener, board, seats, pinning, null, script, input })
 }
 
 /// A script travels as text: it is handed to its interpreter as an open file, so it needs no place in a file system, and later

@@ -7,14 +7,15 @@ use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// Path of the program to execute.
+/// Path of the program to execute; of one that the job has brought along, that path.
 ///
 /// # Errors
 /// One line that names the path and what is wrong with it.
-pub fn find_program(launch: &LaunchSpec) -> Result<CString, String> {
+pub fn find_program(launch: &LaunchSpec, brought: Option<&[u8]>) -> Result<CString, String> {
     let cwd = Path::new(OsStr::from_bytes(&launch.cwd));
     check_directory(cwd)?;
-    let name = launch.argv.first().filter(|name| !name.is_empty()).ok_or("the program's name is empty")?;
+    let named = launch.argv.first().map(Vec::as_slice).filter(|name| !name.is_empty());
+    let name = brought.or(named).ok_or("the program's name is empty")?;
     let found = if name.contains(&b'/') { direct(cwd, name)? } else { in_path(cwd, name, &launch.env)? };
     CString::new(found.into_os_string().into_vec()).map_err(|_| "the program's path holds a NUL byte".to_owned())
 }
@@ -26,7 +27,11 @@ fn check_directory(cwd: &Path) -> Result<(), String> {
         }
         Ok(_) => accessat(CWD, cwd, Access::EXEC_OK, AtFlags::EACCESS)
             .map_err(|error| format!("cannot enter the working directory {}: {error}", cwd.display())),
-        Err(error) => Err(format!("cannot enter the working directory {}: {}", cwd.display(), words(error))),
+        Err(error) => Err(format!(
+            "cannot enter the working directory {}: {}; `--stage dir` gives the job one of its own on each node",
+            cwd.display(),
+            words(error)
+        )),
     }
 }
 
@@ -99,14 +104,14 @@ mod tests {
 
     #[test]
     fn a_program_is_found_in_path_and_relative_to_the_directory() {
-        assert_eq!(find_program(&launch("sh", None, "/")).unwrap().to_bytes(), b"/usr/bin/sh");
-        assert_eq!(find_program(&launch("bin/sh", Some(""), "/usr")).unwrap().to_bytes(), b"/usr/bin/sh");
-        assert_eq!(find_program(&launch("sh", Some("nowhere:bin"), "/usr")).unwrap().to_bytes(), b"/usr/bin/sh");
+        assert_eq!(find_program(&launch("sh", None, "/"), None).unwrap().to_bytes(), b"/usr/bin/sh");
+        assert_eq!(find_program(&launch("bin/sh", Some(""), "/usr"), None).unwrap().to_bytes(), b"/usr/bin/sh");
+        assert_eq!(find_program(&launch("sh", Some("nowhere:bin"), "/usr"), None).unwrap().to_bytes(), b"/usr/bin/sh");
     }
 
     #[test]
     fn what_is_wrong_is_said_with_the_path() {
-        let text = |program, cwd| find_program(&launch(program, Some("/usr/bin"), cwd)).unwrap_err();
+        let text = |program, cwd| find_program(&launch(program, Some("/usr/bin"), cwd), None).unwrap_err();
         assert!(text("no-such-program", "/").contains("cannot find the program no-such-program in PATH"));
         assert_eq!(text("/no/such", "/"), "cannot execute /no/such: no such file or directory");
         assert_eq!(text("/usr", "/"), "cannot execute /usr: it is a directory");

@@ -71,6 +71,10 @@ pub struct Prepare {
     pub rails: Vec<IpAddr>,
     /// Of a queued job: its keepers outlive psid.
     pub stays: Option<Stay>,
+    /// The program where it is on this node, if it was brought along.
+    pub program: Option<Vec<u8>>,
+    /// Directory of the job that is in use as long as the keeper lives.
+    pub room: Option<Vec<u8>>,
 }
 
 /// How a keeper goes on without psid.

@@ -105,6 +105,8 @@ struct Keeper {
     stay: Option<Stay>,
     alone_since: Option<Nanos>,
     dismissed: bool,
+    /// The lock of the directory that was made for the job.
+    room: Option<std::fs::File>,
 }
 
 impl Keeper {
@@ -134,6 +136,7 @@ impl Keeper {
             stay: None,
             alone_since: None,
             dismissed: false,
+            room: None,
         })
     }
 

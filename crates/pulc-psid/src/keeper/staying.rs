@@ -45,7 +45,8 @@ impl Keeper {
         self.output = super::Output::new(prepare.total == 1);
         let prepared = self.open_outlet(&prepare).and_then(|()| launch::prepare(prepare, &self.guarded));
         match prepared {
-            Ok(prepared) => {
+            Ok(mut prepared) => {
+                self.room = prepared.room.take();
                 self.control.report(&Report::Prepared { rails: prepared.addresses.clone() });
                 self.prepared = Some(Box::new(prepared));
             }

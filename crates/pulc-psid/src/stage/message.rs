@@ -1,0 +1,31 @@
+//! What daemons say to each other about files of jobs. Who needs a file asks for it piece by piece, so it is never sent more than it has
+//! room for; what is asked for is named by what is in it. Handled only by `stage`. Variants are only ever appended.
+
+use pulc_control::stage::Content;
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StageMsg {
+    /// `len` bytes from `at` on, please; answered with [`StageMsg::Data`] or [`StageMsg::Not`] in the order of asking. `path` is where
+    /// the file was when the job was asked for, at its home.
+    Get {
+        content: Content,
+        path: Vec<u8>,
+        at: u64,
+        len: u32,
+    },
+    Data {
+        hash: [u8; 32],
+        at: u64,
+        bytes: Vec<u8>,
+    },
+    /// It is not here yet, but coming.
+    Wait {
+        hash: [u8; 32],
+    },
+    /// It is not to be had here.
+    Not {
+        hash: [u8; 32],
+        why: String,
+    },
+}
