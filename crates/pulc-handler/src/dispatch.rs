@@ -15,6 +15,8 @@ use pulc_hal::device::{Frame, SharedFrame};
 pub(crate) struct Floor {
     pub me: Rank,
     pub window: u64,
+    /// Messages from this length on are copied past the caches.
+    pub past_caches_min: u64,
     /// Messages in parts that one rank may have under way to this one.
     pub transfers_max: usize,
     pub peers: Vec<PeerState>,
@@ -268,6 +270,7 @@ impl Floor {
         }
         let handler = self.handlers.of(proto).ok_or("a part of an unknown protocol")?;
         let here = &mut Here { hand, outbox: &mut self.outbox };
+        let body = if total >= self.past_caches_min { body.of_long() } else { body };
         handler.part(number, body, here);
         if arrived == total && handler.end(number, here) == Fate::Done {
             self.release(src, cost);

@@ -125,6 +125,7 @@ impl Engine {
             floor: Floor {
                 me: rank,
                 window: limits.window_bytes,
+                past_caches_min: limits.past_caches_min_bytes,
                 transfers_max: limits.transfers_max,
                 peers,
                 handlers: Handlers::default(),

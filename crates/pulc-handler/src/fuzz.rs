@@ -32,6 +32,7 @@ impl Rig {
             floor: Floor {
                 me: Rank(0),
                 window: WINDOW,
+                past_caches_min: 4 << 10,
                 transfers_max: TRANSFERS_MAX,
                 peers,
                 handlers,

@@ -49,6 +49,7 @@ fn floor() -> Floor {
     Floor {
         me: Rank(0),
         window: WINDOW,
+        past_caches_min: 4 << 10,
         transfers_max: TRANSFERS_MAX,
         peers: (0..3).map(|_| PeerState::new(Route::Unopened, WINDOW)).collect(),
         handlers,

@@ -161,25 +161,31 @@ impl Engine {
         }
     }
 
-    /// Sends a part of a message. Its receiver need not hear of it before [`Engine::tell_of_parts`].
+    /// Sends the beginning of what is left of a message as its next part: `part_max` bytes, which fit a frame, or up to `bytes_max` where the
+    /// device takes longer ones at the moment. How many; `None`: there is no room. Its receiver need not hear of it before
+    /// [`Engine::tell_of_parts`].
     pub(crate) fn send_part(
         &mut self,
         dst: Rank,
         head: Head,
         header: &[u8],
-        body: &[u8],
-    ) -> Result<Outcome, SendFault> {
+        rest: &[u8],
+        part_max: usize,
+        bytes_max: usize,
+    ) -> Result<Option<usize>, SendFault> {
         if let Route::Shm(to) = self.route(dst)?
-            && body.len() > self.shm.short_max
+            && rest.len() > self.shm.short_max
         {
             let mut front = [0; FRONT_MAX];
             let len = head.write(header, &mut front);
-            return match self.shm.device.send_bulk_quietly(to, [&front[..len], body]) {
-                Ok(()) => Ok(Outcome::Sent),
-                Err(error) => self.device_error(dst, error),
+            return match self.shm.device.send_beginning_quietly(to, &front[..len], rest, bytes_max) {
+                Ok(bytes) => Ok(Some(bytes)),
+                Err(error) => self.device_error(dst, error).map(|_| None),
             };
         }
-        self.send_frame(dst, head, header, body)
+        let part = &rest[..rest.len().min(part_max)];
+        let outcome = self.send_frame(dst, head, header, part)?;
+        Ok((outcome == Outcome::Sent).then_some(part.len()))
     }
 
     /// Parts have been sent, and no more will be for a moment.

@@ -2,7 +2,7 @@
 
 use crate::wire::{HEADER_MAX, MESSAGE_COST};
 use pulc_base::param::{Fixed, Param};
-use pulc_hal::device::shm::{MEMORY_READ_MIN_BYTES, REFERENCE_MIN_BYTES};
+use pulc_hal::device::shm::{MEMORY_READ_MIN_BYTES, PAST_CACHES_MIN_BYTES, REFERENCE_MIN_BYTES};
 
 pub static EAGER_MAX_BYTES: Param = Param {
     name: "eager_max_bytes",
@@ -95,6 +95,7 @@ pub struct Limits {
     pub unexpected_max_bytes: usize,
     pub reference_min_bytes: usize,
     pub memory_read_min_bytes: usize,
+    pub past_caches_min_bytes: u64,
     /// Share of `unexpected_max_bytes` that every peer may fill without asking.
     pub window_bytes: u64,
     pub transfers_max: usize,
@@ -118,6 +119,7 @@ impl Limits {
             unexpected_max_bytes: unexpected as usize,
             reference_min_bytes: REFERENCE_MIN_BYTES.read().value as usize,
             memory_read_min_bytes: MEMORY_READ_MIN_BYTES.read().value as usize,
+            past_caches_min_bytes: PAST_CACHES_MIN_BYTES.read().value,
             window_bytes,
             transfers_max: TRANSFERS_MAX.read().value as usize,
             answers_max: ANSWERS_MAX.read().value as usize,

@@ -11,6 +11,8 @@ use pulc_hal::device::shm::MEMORY_PART_MAX;
 
 /// Parts sent in one step at most, so that receiving is not forgotten.
 const PARTS_PER_STEP: usize = 16;
+/// Longest part, in usual ones.
+const LONG_PART: usize = 4;
 /// Between nodes parts may be short: then a bunch of them leaves together.
 const SHORT_PART_BYTES: usize = 16 << 10;
 const SHORT_PARTS_PER_STEP: usize = 64;
@@ -205,15 +207,15 @@ impl<'a> Sending<'a> {
 
     fn first(&mut self, engine: &mut Engine, body_max: usize, cost: u64) -> Result<Outcome, SendFault> {
         let Some(id) = self.next_id(engine) else { return Ok(Outcome::Again) };
-        let outcome = engine.send_part(self.dst, self.head(Kind::First, id), self.header, &self.body[..body_max])?;
-        if outcome == Outcome::Again {
-            return Ok(outcome);
-        }
+        let head = self.head(Kind::First, id);
+        let Some(sent) = engine.send_part(self.dst, head, self.header, self.body, body_max, body_max)? else {
+            return Ok(Outcome::Again);
+        };
         let peer = &mut engine.floor.peers[self.dst.0 as usize];
         peer.credit -= cost;
         peer.leaving += 1;
-        self.state = State::Parts { id, sent: body_max };
-        self.parts(engine, id, body_max)
+        self.state = State::Parts { id, sent };
+        self.parts(engine, id, sent)
     }
 
     fn whole_by_reference(&mut self, engine: &mut Engine, cost: u64) -> Result<Outcome, SendFault> {
@@ -280,12 +282,12 @@ impl<'a> Sending<'a> {
         let part_max = engine.body_max(self.dst, 0)?;
         let head = Head { proto: self.proto.0, kind: Kind::Next, header_len: 0, flags: self.flags, id, total: 0 };
         let parts = if part_max < SHORT_PART_BYTES { SHORT_PARTS_PER_STEP } else { PARTS_PER_STEP };
-        for _ in 0..parts {
-            let part = &self.body[sent..self.body.len().min(sent.saturating_add(part_max))];
-            if engine.send_part(self.dst, head, &[], part)? == Outcome::Again {
-                break;
-            }
-            sent += part.len();
+        let step_end = sent.saturating_add(parts * part_max);
+        while sent < step_end {
+            let rest = &self.body[sent..];
+            let bytes_max = long_part(sent, rest.len(), part_max);
+            let Some(bytes) = engine.send_part(self.dst, head, &[], rest, part_max, bytes_max)? else { break };
+            sent += bytes;
             if sent == self.body.len() {
                 engine.floor.peers[self.dst.0 as usize].left();
                 engine.count_sent(self.dst, self.body.len());
@@ -318,4 +320,11 @@ impl<'a> Sending<'a> {
             State::Parts { .. } | State::Reading { .. } | State::Referred { .. } => false,
         }
     }
+}
+
+/// How long the next part may be where the device takes longer ones than `part_max`. Each costs both ends a moment, but the receiver copies
+/// the first one while the second is on its way, and is busy with the last one alone: so they grow from the beginning and shrink towards the end.
+fn long_part(sent: usize, rest: usize, part_max: usize) -> usize {
+    let quarter = rest / 4 / part_max * part_max;
+    sent.min(quarter).clamp(part_max, LONG_PART * part_max)
 }

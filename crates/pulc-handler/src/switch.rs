@@ -243,6 +243,8 @@ pub struct Body<'a> {
 enum Bytes<'a> {
     Private(&'a [u8]),
     Shared(&'a SharedFrame<'a>),
+    /// As `Shared`, of a message that is too long to stay in a cache.
+    Long(&'a SharedFrame<'a>),
 }
 
 impl<'a> Body<'a> {
@@ -260,6 +262,15 @@ impl<'a> Body<'a> {
     pub fn shared(frame: &'a SharedFrame<'a>, at: usize) -> Body<'a> {
         assert!(at <= frame.len(), "a body cannot begin behind its frame");
         Body { bytes: Bytes::Shared(frame), at, len: frame.len() - at }
+    }
+
+    /// The same bytes, to be copied past the caches: they belong to a message that is too long to stay there.
+    #[inline]
+    pub(crate) fn of_long(self) -> Body<'a> {
+        match self.bytes {
+            Bytes::Shared(frame) => Body { bytes: Bytes::Long(frame), ..self },
+            _ => self,
+        }
     }
 
     #[inline]
@@ -281,6 +292,7 @@ impl<'a> Body<'a> {
         match self.bytes {
             Bytes::Private(bytes) => copy_private(to, &bytes[self.at..]),
             Bytes::Shared(frame) => frame.copy_range_to(self.at, to),
+            Bytes::Long(frame) => frame.copy_range_past_caches(self.at, to),
         }
         self.len
     }
@@ -289,7 +301,7 @@ impl<'a> Body<'a> {
     pub fn append_to(&self, to: &mut Vec<u8>) {
         match self.bytes {
             Bytes::Private(bytes) => to.extend_from_slice(&bytes[self.at..]),
-            Bytes::Shared(frame) => {
+            Bytes::Shared(frame) | Bytes::Long(frame) => {
                 let old = to.len();
                 to.resize(old + self.len, 0);
                 frame.copy_range_to(self.at, &mut to[old..]);

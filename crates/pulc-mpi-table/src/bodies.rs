@@ -106,7 +106,8 @@ fn auto(text: &mut String, function: &Function) {
         text,
         "    // SAFETY: the pointers are the caller's, who promises what the MPI standard asks for each of them."
     );
-    let _ = writeln!(text, "    guard::run::<A>(&{:?}, on, || unsafe {{", function.name);
+    // The arguments themselves go in, not their addresses: each would be stored, and loaded twice.
+    let _ = writeln!(text, "    guard::run::<A>(&{:?}, on, move || unsafe {{", function.name);
     text.push_str(&parts.before);
     let mut call = format!("call::{}({})?", function.body_name(), parts.inputs.join(", "));
     if !parts.written_back.is_empty() {

@@ -34,7 +34,7 @@ static SESSIONS: AtomicU32 = AtomicU32::new(0);
 #[inline(always)]
 pub(crate) fn process() -> Result<&'static Process> {
     match PROCESS.get() {
-        Some(process) if OPEN.load(Ordering::Relaxed) && process.check_fork().is_ok() => Ok(process),
+        Some(process) if OPEN.load(Ordering::Relaxed) && !life::is_fork_child() => Ok(process),
         _ => Err(not_open()),
     }
 }

@@ -94,6 +94,9 @@ impl Sink for Inbox {
                 shared.copy_range_to(front.len(), back);
                 shared.copy_range_to(0, front);
                 assert_eq!(bytes, again, "two looks at a frame that nobody changes differ");
+                again.fill(0);
+                shared.copy_range_past_caches(bytes.len() / 3, &mut again[bytes.len() / 3..]);
+                assert_eq!(bytes[bytes.len() / 3..], again[bytes.len() / 3..], "past the caches other bytes come");
                 bytes
             }
         });

@@ -32,6 +32,7 @@ mod udp_socket;
 #[cfg(test)]
 mod udp_tests;
 
+use crate::os::copy::Stores;
 use crate::os::memfd::SharedBytes;
 use pulc_base::metrics::DeviceCounters;
 use std::os::fd::BorrowedFd;
@@ -231,6 +232,20 @@ impl<'a> SharedFrame<'a> {
     /// When the frame is shorter.
     #[inline]
     pub fn copy_range_to(&self, offset: usize, to: &mut [u8]) {
+        self.copy_range_with(offset, to, Stores::Ordinary);
+    }
+
+    /// The same past the caches, where the processor can: for parts of what is too long to stay there.
+    ///
+    /// # Panics
+    /// When the frame is shorter.
+    #[inline]
+    pub fn copy_range_past_caches(&self, offset: usize, to: &mut [u8]) {
+        self.copy_range_with(offset, to, Stores::Streaming);
+    }
+
+    #[inline(always)]
+    fn copy_range_with(&self, offset: usize, to: &mut [u8], stores: Stores) {
         assert!(
             offset <= self.len() && to.len() <= self.len() - offset,
             "bytes {offset}..+{} lie outside a frame of {} bytes",
@@ -243,7 +258,7 @@ impl<'a> SharedFrame<'a> {
             first.copy_from_slice(&self.head[offset..offset + from_head]);
         }
         if !rest.is_empty() {
-            self.body.copy_to(offset + from_head - self.head.len(), rest);
+            self.body.copy_to_with(offset + from_head - self.head.len(), rest, stores);
         }
     }
 }

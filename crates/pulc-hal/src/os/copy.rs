@@ -1,10 +1,11 @@
-//! Copies between private memory and memory that another process may be changing. Called by the maps of `os::memfd` only.
+//! Copies between private memory and memory that another process may be changing. Called by the maps of `os::memfd` and, for shared bytes, by devices.
 //!
 //! An ordinary `memcpy` of bytes that change under it is undefined behaviour, and volatile or atomic loops are not
 //! vectorised by the compiler: so the loop is assembly, of which the compiler knows nothing but that it reads and writes
 //! memory. What arrives may be any mixture of old and new bytes; it is never trusted.
 
 use crate::os::copy_kernel::Kernel;
+use crate::os::memfd::SharedBytes;
 
 /// Copies out of shared memory.
 ///
@@ -28,6 +29,19 @@ pub(crate) fn claim_line(line: *mut u8) {
     let _ = line;
 }
 
+impl SharedBytes<'_> {
+    /// As [`SharedBytes::copy_to`] with a choice of how `to` is written.
+    ///
+    /// # Panics
+    /// When the range lies outside.
+    #[inline(always)]
+    pub(crate) fn copy_to_with(&self, offset: usize, to: &mut [u8], stores: Stores) {
+        assert!(offset <= self.len() && to.len() <= self.len() - offset, "copy outside of {} shared bytes", self.len());
+        // SAFETY: inside of the checked range, which is mapped as long as the value lives; `to` is exclusive private memory.
+        unsafe { copy_with(to.as_mut_ptr(), self.as_ptr().add(offset), to.len(), stores) }
+    }
+}
+
 /// How the destination is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stores {
@@ -42,10 +56,18 @@ pub(crate) enum Stores {
 /// `to` is mapped writable, `from` is valid for reads and private, both for `len` bytes.
 #[inline(always)]
 pub(crate) unsafe fn to_shared(to: *mut u8, from: *const u8, len: usize, stores: Stores) {
+    // SAFETY: as the caller promises.
+    unsafe { copy_with(to, from, len, stores) }
+}
+
+/// # Safety
+/// `to` is valid for writes, `from` for reads, both for `len` bytes, and the compiler knows of nobody who uses `to` meanwhile.
+#[inline(always)]
+unsafe fn copy_with(to: *mut u8, from: *const u8, len: usize, stores: Stores) {
     #[cfg(target_arch = "x86_64")]
     if stores == Stores::Streaming && len >= VECTOR_MIN && Kernel::chosen() != Kernel::StringMove {
-        // The front up to the next border of 32 bytes and what is no whole block at the end are copied as usual.
-        let front = to.align_offset(32).min(len);
+        // The front up to the next line and what is no whole block at the end are copied as usual.
+        let front = to.align_offset(64).min(len);
         let blocks = (len - front) & !127;
         let back = front + blocks;
         // SAFETY: three pieces of the two ranges that the caller vouches for; the middle one begins aligned.
@@ -234,7 +256,7 @@ unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
 }
 
 /// # Safety
-/// As for `copy`; AVX2 exists, `to` is aligned to 32 bytes, `len` is a multiple of 128.
+/// As for `copy`; AVX2 exists, `to` is aligned to 64 bytes, `len` is a multiple of 128.
 #[cfg(target_arch = "x86_64")]
 unsafe fn copy_streaming(to: *mut u8, from: *const u8, len: usize) {
     if len == 0 {

@@ -389,9 +389,7 @@ impl<'a> SharedBytes<'a> {
     /// When the range lies outside.
     #[inline(always)]
     pub fn copy_to(&self, offset: usize, to: &mut [u8]) {
-        assert!(offset <= self.len && to.len() <= self.len - offset, "copy outside of {} shared bytes", self.len);
-        // SAFETY: inside the checked range, whose mapping outlives `'a`; `to` is exclusive private memory.
-        unsafe { copy::from_shared(to.as_mut_ptr(), self.base.add(offset), to.len()) }
+        self.copy_to_with(offset, to, Stores::Ordinary);
     }
 }
 

@@ -60,6 +60,15 @@ pub static MEMORY_READ_MIN_BYTES: Param = Param {
     text: "shortest message that its receiver reads in its sender's ordinary memory (process_vm_readv), where that is allowed",
 };
 
+/// Obeyed by the handler.
+pub static PAST_CACHES_MIN_BYTES: Param = Param {
+    name: "past_caches_min_bytes",
+    default: 4 << 20,
+    min: 64 << 10,
+    max: 1 << 40,
+    text: "shortest message that is copied into the program's memory past the caches: it would not stay there, and pushes out what is needed",
+};
+
 /// The rows of this device.
 pub static PARAMS: &[&Param] = &[
     &POOL_BYTES,
@@ -68,6 +77,7 @@ pub static PARAMS: &[&Param] = &[
     &REFERENCE_MIN_BYTES,
     &ALLOC_MIN_BYTES,
     &MEMORY_READ_MIN_BYTES,
+    &PAST_CACHES_MIN_BYTES,
     &COPY_KERNEL,
 ];
 

@@ -15,6 +15,7 @@ mod arena_rooms;
 pub mod arena_table;
 mod batches;
 mod bells;
+mod bulk;
 pub mod cell;
 mod cells;
 mod config;
@@ -44,8 +45,8 @@ pub(crate) mod model {
 pub use announce::{ArenaView, Reads, view_of};
 pub use arena::{Arena, Block};
 pub use config::{
-    ALLOC_MIN_BYTES, ARENA_BYTES, Courier, FIXED, MEMORY_READ_MIN_BYTES, PARAMS, POOL_BYTES, REFERENCE_MIN_BYTES,
-    SLOT_BYTES, ShmConfig,
+    ALLOC_MIN_BYTES, ARENA_BYTES, Courier, FIXED, MEMORY_READ_MIN_BYTES, PARAMS, PAST_CACHES_MIN_BYTES, POOL_BYTES,
+    REFERENCE_MIN_BYTES, SLOT_BYTES, ShmConfig,
 };
 /// Longest frame that fits one cell.
 pub use layout::CELL_PAYLOAD;
@@ -280,37 +281,6 @@ impl Shm {
         self.sent(result, bytes)
     }
 
-    /// As [`Device::send_bulk`], and the peer is not told: that is done by [`Shm::ring_peer`] behind several frames. To look at a doorbell all
-    /// stores before it must have left this core, and while they do nothing further is copied.
-    ///
-    /// # Errors
-    /// As [`Device::send_bulk`].
-    pub fn send_bulk_quietly(&mut self, to: Peer, parts: [&[u8]; 2]) -> Result<(), SendError> {
-        self.send_pool(to, parts, false)
-    }
-
-    /// Tells a peer of frames that were sent quietly.
-    pub fn ring_peer(&self, to: Peer) {
-        if let Some(pair) = self.pair(to) {
-            pair.ring(&self.board);
-        }
-    }
-
-    fn send_pool(&mut self, to: Peer, parts: [&[u8]; 2], rings: bool) -> Result<(), SendError> {
-        let (len, max) = (parts[0].len() + parts[1].len(), self.home.pool.slot_bytes());
-        if len > max {
-            return Err(SendError::TooLong { len, max });
-        }
-        let Some(Some(pair)) = self.pairs.get_mut(to.0 as usize) else { return Err(SendError::PeerGone) };
-        let board = rings.then_some(&*self.board);
-        let mut result = pair.send_pool(board, &mut self.home, parts);
-        if result == Err(SendError::Again) && self.collect_credit() {
-            let Some(Some(pair)) = self.pairs.get_mut(to.0 as usize) else { return Err(SendError::PeerGone) };
-            result = pair.send_pool(rings.then_some(&*self.board), &mut self.home, parts);
-        }
-        self.sent(result, len)
-    }
-
     #[cold]
     fn tell_fault(&mut self, index: usize, sink: &mut impl Sink) {
         if let Some(Some(pair)) = self.pairs.get_mut(index)
@@ -367,7 +337,11 @@ impl Device for Shm {
     }
 
     fn send_bulk(&mut self, to: Peer, parts: [&[u8]; 2]) -> Result<(), SendError> {
-        self.send_pool(to, parts, true)
+        let (len, max) = (parts[0].len() + parts[1].len(), self.home.pool.slot_bytes());
+        if len > max {
+            return Err(SendError::TooLong { len, max });
+        }
+        self.send_pool(to, parts, 1, true).map(|_| ())
     }
 
     fn send_zcopy(&mut self, to: Peer, head: &[u8], body: &[u8], token: u64) -> Result<(), SendError> {

@@ -8,8 +8,8 @@ use super::announce::{self, Reads};
 use super::cell::Words;
 use super::cells::{In, Out};
 use super::config::Courier;
-use super::layout::{CELLS, CREDIT_AT, CREDIT_BATCH, HEAD_MAX, Header, Kind, REFERENCE_BYTES, Reference};
-use super::pool::Pool;
+use super::layout::{CELLS, CREDIT_AT, CREDIT_BATCH, Header, Kind, REFERENCE_BYTES, Reference};
+use super::pool::{Pool, Slots};
 use super::reading::Reading;
 use super::ring::{Consumer, Credit, Producer, header};
 use super::stores::Chooser;
@@ -32,7 +32,7 @@ pub struct Incoming {
 /// What a peer may be reading until it returns credit, in the order sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lent {
-    Slot(u32),
+    Slots(Slots),
     /// Memory of our arena; the number is the caller's own.
     Arena(u64),
     /// Any other memory of ours.
@@ -55,12 +55,12 @@ pub struct Pair {
     /// The peer's slot on the board.
     pub slot: u32,
     pub(super) channel: WriteMap,
-    producer: Producer,
-    chooser: Chooser,
+    pub(super) producer: Producer,
+    pub(super) chooser: Chooser,
     /// Short frames sent since the last one that came.
     pub(super) sent_in_a_row: u32,
     pub(super) lent: VecDeque<Lent>,
-    slots_held: usize,
+    pub(super) slots_held: usize,
     references_credited: u32,
     pub(super) incoming: Option<Incoming>,
     pub(super) consumer: Consumer,
@@ -168,32 +168,6 @@ impl Pair {
         Ok(())
     }
 
-    /// Sends a frame whose body is copied to a slot of the pool; the first part goes into the cells if it fits there. Without a `board`
-    /// nobody is rung.
-    #[inline]
-    pub fn send_pool(&mut self, board: Option<&Board>, home: &mut Home, parts: [&[u8]; 2]) -> Result<(), SendError> {
-        let (head, parts) = if parts[0].len() <= HEAD_MAX { (parts[0], [&[], parts[1]]) } else { (&[][..], parts) };
-        let header = header(Kind::Pool, REFERENCE_BYTES + head.len());
-        self.make_room(header, home)?;
-        let slot = match home.pool.take(self.slots_held) {
-            Some(slot) => slot,
-            None => {
-                self.take_credit(home)?;
-                home.pool.take(self.slots_held).ok_or(SendError::Again)?
-            }
-        };
-        let len = (parts[0].len() + parts[1].len()) as u32;
-        let reference = Reference { offset: home.pool.fill(slot, parts, &mut self.chooser), len }.encode();
-        self.producer.push(&Out(&self.channel), header, [&reference, head]);
-        self.slots_held += 1;
-        self.lent.push_back(Lent::Slot(slot));
-        if let Some(board) = board {
-            self.ring(board);
-        }
-        home.pool.claim_next(len as usize);
-        Ok(())
-    }
-
     /// Sends a frame whose body stays where it is, in this process's arena, until the peer's credit returns `token`.
     #[inline]
     pub fn send_arena(
@@ -265,9 +239,9 @@ impl Pair {
             let number = self.references_credited;
             self.references_credited = number.wrapping_add(1);
             match self.lent.pop_front() {
-                Some(Lent::Slot(slot)) => {
-                    self.slots_held -= 1;
-                    home.pool.give_back(slot);
+                Some(Lent::Slots(slots)) => {
+                    self.slots_held -= slots.len();
+                    home.pool.give_back(slots);
                 }
                 Some(Lent::Arena(token)) => home.completed.push(token),
                 Some(Lent::Memory(token)) if self.is_unread(number) => home.unread.push(token),

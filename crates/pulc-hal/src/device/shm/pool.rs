@@ -28,6 +28,20 @@ pub struct Pool {
     free: VecDeque<u32>,
 }
 
+/// Slots that lie one behind the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Slots {
+    pub first: u32,
+    pub count: u32,
+}
+
+impl Slots {
+    #[inline]
+    pub fn len(self) -> usize {
+        self.count as usize
+    }
+}
+
 impl Pool {
     /// Makes a pool of about `bytes / slot_bytes` slots, each with [`SLOT_EXTRA`] bytes more. Its memory is not touched before it is used.
     pub fn new(bytes: usize, slot_bytes: usize) -> Result<Pool, HalError> {
@@ -64,9 +78,31 @@ impl Pool {
         self.free.pop_front()
     }
 
-    pub fn give_back(&mut self, slot: u32) {
-        debug_assert!(!self.free.contains(&slot), "slot {slot} came back twice");
-        self.free.push_back(slot);
+    /// Lends slots that lie one behind the other to a peer that already holds `held`: as many as are next to each other at the front,
+    /// `wanted` at most.
+    #[inline]
+    pub fn take_run(&mut self, held: usize, wanted: u32) -> Option<Slots> {
+        let first = self.take(held)?;
+        let mut run = Slots { first, count: 1 };
+        while run.count < wanted
+            && self.free.front() == Some(&(first + run.count))
+            && self.take(held + run.len()).is_some()
+        {
+            run.count += 1;
+        }
+        Some(run)
+    }
+
+    pub fn give_back(&mut self, slots: Slots) {
+        for slot in slots.first..slots.first + slots.count {
+            debug_assert!(!self.free.contains(&slot), "slot {slot} came back twice");
+            self.free.push_back(slot);
+        }
+    }
+
+    /// How many bytes lie in so many slots.
+    pub fn bytes_of(&self, slots: Slots) -> usize {
+        slots.len() * self.slot_bytes
     }
 
     /// Asks for the lines of the slot that is lent next, for a frame as long as the last one if that was short: its last reader still
@@ -81,10 +117,10 @@ impl Pool {
         (0..bytes.min(whole_lines)).step_by(LINE).for_each(|at| self.map.claim_line(offset + at));
     }
 
-    /// Fills a lent slot; returns where it lies.
+    /// Fills lent slots; returns where they begin.
     #[inline]
-    pub fn fill(&self, slot: u32, parts: [&[u8]; 2], chooser: &mut Chooser) -> u64 {
-        let offset = slot as usize * self.slot_bytes;
+    pub fn fill(&self, slots: Slots, parts: [&[u8]; 2], chooser: &mut Chooser) -> u64 {
+        let offset = slots.first as usize * self.slot_bytes;
         let choice = chooser.choose(parts[1].len());
         if !parts[0].is_empty() {
             self.map.copy_in(offset, parts[0]);
@@ -95,5 +131,27 @@ impl Pool {
             chooser.learn(choice.stores, parts[1].len(), cpu::ticks().saturating_sub(start));
         }
         offset as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_as_long_as_slots_lie_next_to_each_other_and_as_the_peers_share_allows() {
+        let mut pool = Pool::new(12 * (4096 + SLOT_EXTRA), 4096).unwrap();
+        let run = |first, count| Some(Slots { first, count });
+        let lent = [pool.take_run(0, 4), pool.take_run(4, 4), pool.take_run(7, 1)];
+        assert_eq!(lent, [run(0, 4), run(4, 3), None], "a peer holds one more than are free at most");
+        assert_eq!((pool.take_run(0, 2), pool.take_run(2, 2)), (run(7, 2), run(9, 1)), "another's");
+        // What lies apart is not one run, and the end of the pool is no neighbour of its beginning.
+        for slots in [Slots { first: 9, count: 1 }, Slots { first: 0, count: 4 }, Slots { first: 4, count: 3 }] {
+            pool.give_back(slots);
+        }
+        assert_eq!(pool.take_run(0, 4), run(10, 2));
+        assert_eq!(pool.take_run(0, 4), run(9, 1));
+        assert_eq!(pool.take_run(0, 9), run(0, 4), "of seven that are free");
+        assert_eq!(pool.bytes_of(Slots { first: 0, count: 3 }), 3 * (4096 + SLOT_EXTRA));
     }
 }

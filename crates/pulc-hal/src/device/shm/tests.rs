@@ -6,7 +6,7 @@ use crate::device::conformance::{self, Rig};
 use crate::device::fault::{Fault, FaultPlan};
 
 /// Two devices in one process, joined without a keeper.
-fn joined(config: ShmConfig) -> (Shm, Shm, Peer, Peer) {
+pub(super) fn joined(config: ShmConfig) -> (Shm, Shm, Peer, Peer) {
     let (board, _fd) = Board::create(2).unwrap();
     let board = Arc::new(board);
     let mut a = Shm::new(config.clone(), board.clone(), 0).unwrap();
@@ -51,8 +51,8 @@ fn shm_conforms_with_the_smallest_pool() {
 
 /// Keeps frames as vectors and faults as they come.
 #[derive(Default)]
-struct Inbox {
-    frames: Vec<Vec<u8>>,
+pub(super) struct Inbox {
+    pub(super) frames: Vec<Vec<u8>>,
     faults: Vec<(Peer, PeerFault)>,
 }
 

@@ -1,0 +1,143 @@
+//! Frames whose body is copied to the sender's pool: one slot each, or, for parts of long messages, as many slots as are free next to each
+//! other. Part of the device; `pool` lends the slots. Must never wait for a slot.
+
+use super::Shm;
+use super::cells::Out;
+use super::layout::{HEAD_MAX, Kind, REFERENCE_BYTES, Reference};
+use super::pair::{Home, Lent, Pair};
+use super::ring::header;
+use crate::board::Board;
+use crate::device::{Peer, SendError};
+
+const PAGE: usize = 4096;
+
+impl Shm {
+    /// As [`crate::device::Device::send_bulk`] of the beginning of a body, up to `bytes_max`: a frame longer than all others where slots of the pool are free
+    /// next to each other; how much of it. The peer is not told: that is done by [`Shm::ring_peer`] behind several frames. To look at a doorbell all
+    /// stores before it must have left this core, and while they do nothing further is copied.
+    ///
+    /// # Errors
+    /// As [`crate::device::Device::send_bulk`], where the head and one byte of the body do not fit a frame.
+    pub fn send_beginning_quietly(
+        &mut self,
+        to: Peer,
+        head: &[u8],
+        body: &[u8],
+        bytes_max: usize,
+    ) -> Result<usize, SendError> {
+        let slot_bytes = self.home.pool.slot_bytes();
+        if head.len() >= slot_bytes {
+            return Err(SendError::TooLong { len: head.len() + 1, max: slot_bytes });
+        }
+        let body = &body[..body.len().min(bytes_max)];
+        let wanted = (head.len() + body.len()).div_ceil(slot_bytes) as u32;
+        self.send_pool(to, [head, body], wanted, false)
+    }
+
+    /// Tells a peer of frames that were sent quietly.
+    pub fn ring_peer(&self, to: Peer) {
+        if let Some(pair) = self.pair(to) {
+            pair.ring(&self.board);
+        }
+    }
+
+    pub(super) fn send_pool(
+        &mut self,
+        to: Peer,
+        parts: [&[u8]; 2],
+        wanted: u32,
+        rings: bool,
+    ) -> Result<usize, SendError> {
+        let Some(Some(pair)) = self.pairs.get_mut(to.0 as usize) else { return Err(SendError::PeerGone) };
+        let board = rings.then_some(&*self.board);
+        let mut result = pair.send_pool(board, &mut self.home, parts, wanted);
+        if result == Err(SendError::Again) && self.collect_credit() {
+            let Some(Some(pair)) = self.pairs.get_mut(to.0 as usize) else { return Err(SendError::PeerGone) };
+            result = pair.send_pool(rings.then_some(&*self.board), &mut self.home, parts, wanted);
+        }
+        let bytes = parts[0].len() + *result.as_ref().unwrap_or(&0);
+        self.sent(result.map(|_| ()), bytes)?;
+        result
+    }
+}
+
+impl Pair {
+    /// Sends a frame whose body is copied to the pool: as much of `parts[1]` as lies in `wanted` slots, or in fewer where no more are free
+    /// next to each other, but at least one slot's; how much. The first part goes into the cells if it fits there. Without a `board`
+    /// nobody is rung.
+    #[inline]
+    pub fn send_pool(
+        &mut self,
+        board: Option<&Board>,
+        home: &mut Home,
+        parts: [&[u8]; 2],
+        wanted: u32,
+    ) -> Result<usize, SendError> {
+        let (head, front) = if parts[0].len() <= HEAD_MAX { (parts[0], &[][..]) } else { (&[][..], parts[0]) };
+        let header = header(Kind::Pool, REFERENCE_BYTES + head.len());
+        self.make_room(header, home)?;
+        let slots = match home.pool.take_run(self.slots_held, wanted) {
+            Some(slots) => slots,
+            None => {
+                self.take_credit(home)?;
+                home.pool.take_run(self.slots_held, wanted).ok_or(SendError::Again)?
+            }
+        };
+        let room = home.pool.bytes_of(slots) - front.len();
+        // Where it is cut it is at a page's end, so that what follows is as aligned as this.
+        let cut = if room >= PAGE { room & !(PAGE - 1) } else { room };
+        let body = if parts[1].len() > room { &parts[1][..cut] } else { parts[1] };
+        let len = front.len() + body.len();
+        let offset = home.pool.fill(slots, [front, body], &mut self.chooser);
+        let reference = Reference { offset, len: len as u32 }.encode();
+        self.producer.push(&Out(&self.channel), header, [&reference, head]);
+        self.slots_held += slots.len();
+        self.lent.push_back(Lent::Slots(slots));
+        if let Some(board) = board {
+            self.ring(board);
+        }
+        home.pool.claim_next(len);
+        Ok(body.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ShmConfig;
+    use super::super::tests::{Inbox, joined};
+    use super::*;
+    use crate::device::Device;
+
+    #[test]
+    fn a_body_sent_in_beginnings_of_any_length_arrives_whole_and_every_slot_comes_home() {
+        let config = ShmConfig { pool_bytes: 64 << 10, slot_bytes: 4096, ..ShmConfig::default() };
+        let (mut a, mut b, b_at_a, _) = joined(config);
+        let all = a.home.pool.free();
+        let body: Vec<u8> = (0..200_000_u32).map(|i| (i / 7) as u8).collect();
+        let heads = [vec![9; 8], vec![9; HEAD_MAX + 1]];
+        for (bytes_max, head) in [1, 4000, 4096, 9000, 16_384, 200_000].into_iter().zip(heads.iter().cycle()) {
+            let (mut sent, mut longest, mut inbox) = (0, 0, Inbox::default());
+            // Of the shortest parts not all: each takes a slot.
+            let until = body.len().min(bytes_max * 500);
+            while sent < until {
+                match a.send_beginning_quietly(b_at_a, head, &body[sent..until], bytes_max) {
+                    Ok(bytes) => {
+                        assert!((1..=bytes_max).contains(&bytes), "{bytes} bytes of {bytes_max} at most");
+                        (sent, longest) = (sent + bytes, longest.max(bytes));
+                    }
+                    Err(error) => {
+                        assert_eq!(error, SendError::Again);
+                        assert!(b.poll(&mut inbox, 3) > 0, "what is lent has arrived");
+                    }
+                }
+            }
+            while b.poll(&mut inbox, 64) > 0 {}
+            let arrived: Vec<u8> = inbox.frames.iter().flat_map(|frame| &frame[head.len()..]).copied().collect();
+            assert!(arrived == body[..until], "parts of {bytes_max} bytes at most");
+            assert!(bytes_max < 9000 || longest > 8192, "none was longer than one slot: {longest}");
+            a.collect_credit();
+            assert_eq!(a.home.pool.free(), all, "every slot is home again");
+        }
+        assert!(matches!(a.send_beginning_quietly(b_at_a, &[0; 5000], &body, 1), Err(SendError::TooLong { .. })));
+    }
+}
