@@ -115,6 +115,12 @@ int pulc_am_set_segment(pulc_am_endpoint *endpoint, void *base, size_t bytes);
  * used by any thread that polls. */
 int pulc_am_on(pulc_am_endpoint *endpoint, uint8_t index, uint32_t kinds, pulc_am_handler run, void *context);
 int pulc_am_on_error(pulc_am_endpoint *endpoint, pulc_am_returned run, void *context);
+/* The same for messages of PULC_AM_SHORT and PULC_AM_REPLY with a handler that calls nothing of PULC (nor of MPI) but pulc_am_reply.
+ * It runs where its message is found, inside of the poll, in any thread that waits for anything, whatever other handlers run meanwhile,
+ * and its reply leaves with that poll: the quickest that a request can be answered. It must be short and take no lock that is held while
+ * PULC is called. Other calls of PULC in it fail with PULC_ERR_IN_HANDLER instead of waiting for themselves. The place of a usual handler cannot be
+ * taken by a leaf handler, nor the other way round: PULC_ERR_ARGUMENT. */
+int pulc_am_on_leaf(pulc_am_endpoint *endpoint, uint8_t index, uint32_t kinds, pulc_am_handler run, void *context);
 
 /* Mappings: finds an endpoint elsewhere, waiting until it is open, and agrees on how many requests may be under way to it. */
 int pulc_am_map(pulc_am_endpoint *endpoint, pulc_am_bundle *bundle, uint32_t rank, const char *name, uint64_t tag,

@@ -1,5 +1,5 @@
-//! Active messages from Rust: everybody adds to a sum that rank 0 keeps, long messages land in a neighbour's memory, and a helper thread
-//! runs the handlers while the program does something else. Alone, a process asks itself.
+//! Active messages from Rust: everybody adds to a sum that rank 0 keeps and draws numbers there, long messages land in a neighbour's
+//! memory, and a helper thread runs the handlers while the program does something else. Alone, a process asks itself.
 //! `cargo build -p pulc --examples && pulc run -n 3 target/debug/examples/active`
 
 use pulc::am::{Bundle, Endpoint, Long, Mode, Reply, Short};
@@ -18,6 +18,8 @@ const ADD: Short<(u64,)> = Short::new(1);
 const SUM: Reply<(u64,)> = Reply::new(2);
 const PUT: Long<(u64,)> = Long::new(3);
 const THERE: Reply<(u64,)> = Reply::new(4);
+const DRAW: Short<()> = Short::new(5);
+const DRAWN: Reply<(u64,)> = Reply::new(6);
 
 /// What the handlers of this process have seen.
 #[derive(Default)]
@@ -27,6 +29,9 @@ struct Seen {
     answers: AtomicU64,
     landed: AtomicU64,
     told: AtomicU64,
+    next: AtomicU64,
+    drawn: AtomicU64,
+    highest: AtomicU64,
 }
 
 fn main() -> Result<(), Error> {
@@ -37,6 +42,7 @@ fn main() -> Result<(), Error> {
     let seen = Arc::new(Seen::default());
     handle(&endpoint, &seen)?;
     add(&pulc, &bundle, &endpoint, &seen)?;
+    draw(&pulc, &bundle, &endpoint, &seen)?;
     put(&pulc, &bundle, &endpoint, &seen)?;
     println!("rank {}: {} answers, {BYTES} bytes landed", pulc.rank(), seen.answers.load(Ordering::Relaxed));
     Ok(())
@@ -64,7 +70,33 @@ fn handle(endpoint: &Endpoint, seen: &Arc<Seen>) -> Result<(), Error> {
     let here = Arc::clone(seen);
     endpoint.on_reply(THERE, move |_from, (_mark,)| {
         here.told.fetch_add(1, Ordering::Relaxed);
+    })?;
+    // These two call nothing of PULC, so they may run where their messages are found, which takes half the time.
+    let here = Arc::clone(seen);
+    endpoint.on_leaf(DRAW, move |token, ()| token.reply(DRAWN, (here.next.fetch_add(1, Ordering::Relaxed),)))?;
+    let here = Arc::clone(seen);
+    endpoint.on_leaf_reply(DRAWN, move |_from, (number,)| {
+        here.highest.fetch_max(number, Ordering::Relaxed);
+        here.drawn.fetch_add(1, Ordering::Relaxed);
     })
+}
+
+/// Numbers that are each given out once, by rank 0.
+fn draw(pulc: &Pulc, bundle: &Bundle, endpoint: &Endpoint, seen: &Seen) -> Result<(), Error> {
+    let first = endpoint.map(bundle, Rank(0), NAME, TAG, CREDITS)?;
+    for _ in 0..ADDS {
+        first.request(bundle, DRAW, ())?;
+    }
+    bundle.wait_until(None, || seen.drawn.load(Ordering::Relaxed) == ADDS)?;
+    let given = u64::from(pulc.size()) * ADDS;
+    assert!(
+        (ADDS - 1..given).contains(&seen.highest.load(Ordering::Relaxed)),
+        "numbers are given out one after another"
+    );
+    if pulc.rank() == Rank(0) {
+        bundle.wait_until(None, || seen.next.load(Ordering::Relaxed) == given)?;
+    }
+    Ok(())
 }
 
 /// Handlers run while their bundle is waited on, also while a request waits for credit.

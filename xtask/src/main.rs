@@ -17,6 +17,7 @@ mod mpi_mistakes;
 mod mpi_random;
 mod mpi_seeing;
 mod record;
+mod sanitize;
 mod sim;
 mod skips;
 mod steps;
@@ -74,6 +75,8 @@ enum Command {
     Chaos(chaos::Arguments),
     /// What controller and membership cost with a thousand and ten thousand nodes, in simulation; kept under bench/records/
     Sim,
+    /// Run the tests of hostile ranks with the address sanitizer (nightly compiler)
+    Sanitize,
     /// Try the lock-free parts in every order that the memory model allows
     Loom,
     /// Build and run `pulc bench …`; what it prints is kept under bench/records/
@@ -101,6 +104,7 @@ fn main() -> ExitCode {
         Command::MpiRandom { full } => mpi_random::test(&root, full),
         Command::Chaos(arguments) => chaos::run(&root, &arguments),
         Command::Sim => sim::run(&root),
+        Command::Sanitize => sanitize::run(&root).map(|table| print!("\n{table}")),
         Command::Loom => test::loom(&root),
         Command::Bench { arguments } => bench::bench(&root, &arguments),
         Command::Cluster(arguments) => cluster::run(&root, &arguments),

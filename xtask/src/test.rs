@@ -6,7 +6,7 @@
 use crate::cargo_tests::Results;
 use crate::skips::{self, Skips};
 use crate::steps::{self, Outcome, Report, Scratch, cargo};
-use crate::{bench, c_door, chaos, dist, foreign, fuzz, mpi_door, mpi_random, record, tidy};
+use crate::{bench, c_door, chaos, dist, foreign, fuzz, mpi_door, mpi_random, record, sanitize, tidy};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -25,6 +25,8 @@ pub enum Part {
     Unprivileged,
     /// Every fuzz target for a minute
     Fuzz,
+    /// The tests of hostile ranks with the address sanitizer
+    Sanitizer,
     /// Other people's programs
     Foreign,
     /// A cluster under work while everything breaks that can
@@ -52,6 +54,12 @@ pub fn test(root: &Path, full: bool, parts: &[Part]) -> Outcome {
             true => report.step("fuzz", || fuzz::run(root, &fuzz::Arguments::each(60))),
             false => counts
                 .push_str("fuzz: skipped, there is no nightly compiler with cargo-fuzz; the corpora were replayed\n\n"),
+        }
+    }
+    if has(Part::Sanitizer) {
+        match sanitize::is_there(root) {
+            true => report.step("address sanitizer", || sanitize::step(root, &mut counts)),
+            false => counts.push_str("address sanitizer: skipped, there is no nightly compiler\n\n"),
         }
     }
     if has(Part::Foreign) {

@@ -1,11 +1,14 @@
 //! Active messages as a measured layer: rank 0 asks, the handlers of rank 1 answer. A round trip is a request and its reply;
 //! the stream is requests that are not replied to. Called by `rank`.
 //!
-//! Up to 64 bytes travel as arguments, up to 8 KiB as a medium payload, more as a long one that lands in the segment.
+//! Up to 64 bytes travel as arguments, with leaf handlers if wanted, up to 8 KiB as a medium payload, more as a long one that lands in
+//! the segment.
 
 use crate::Error;
 use crate::measure::{Channel, LAST};
-use pulc::am::{Bundle, Bytes, Data, Endpoint, MEDIUM_MAX, Message, Mode, Opcode, Peer, Status, WORDS_MAX, Words};
+use pulc::am::{
+    Bundle, Bytes, Data, Endpoint, LeafMessage, MEDIUM_MAX, Message, Mode, Opcode, Peer, Status, WORDS_MAX, Words,
+};
 use pulc::{Pulc, Rank};
 use pulc_hal::os::cpu;
 use std::sync::Arc;
@@ -23,7 +26,7 @@ const MEDIUM_BACK: u8 = 5;
 const LONG_BACK: u8 = 6;
 
 /// Bytes that travel as arguments.
-const SHORT_MAX: usize = WORDS_MAX * 8;
+pub const SHORT_MAX: usize = WORDS_MAX * 8;
 
 /// One side.
 pub struct Am {
@@ -44,14 +47,15 @@ const PING_PONG: u64 = 0;
 const DONE: u64 = 2;
 
 impl Am {
-    /// Both sides call this.
-    pub fn open(pulc: &Pulc, largest: usize) -> Result<Am, Error> {
+    /// Both sides call this. With `leaves` only messages of up to [`SHORT_MAX`] bytes may be sent.
+    pub fn open(pulc: &Pulc, largest: usize, leaves: bool) -> Result<Am, Error> {
         let bundle = Bundle::new(pulc, Mode::Sequential).map_err(failed)?;
         let endpoint = bundle.endpoint(NAME, TAG).map_err(failed)?;
         endpoint.set_segment(vec![0_u8; largest]);
         let replies = Arc::new(AtomicU64::new(0));
-        for (index, kind) in [(BACK, Opcode::Reply), (MEDIUM_BACK, Opcode::MediumReply), (LONG_BACK, Opcode::LongReply)]
-        {
+        let phase = Arc::new(AtomicU64::new(PING_PONG));
+        let kinds = [(BACK, Opcode::Reply), (MEDIUM_BACK, Opcode::MediumReply), (LONG_BACK, Opcode::LongReply)];
+        for (index, kind) in kinds.into_iter().filter(|_| !leaves) {
             let replies = Arc::clone(&replies);
             let count = move |message: Message<'_>| {
                 if message.opcode != kind {
@@ -62,8 +66,11 @@ impl Am {
             };
             endpoint.on_message(index, count).map_err(failed)?;
         }
-        let phase = Arc::new(AtomicU64::new(PING_PONG));
-        serve(&endpoint, &phase, largest)?;
+        if leaves {
+            serve_by_leaves(&endpoint, &phase, &replies)?;
+        } else {
+            serve(&endpoint, &phase, largest)?;
+        }
         let peer = Rank(1 - pulc.rank().0.min(1));
         let peer = endpoint.map(&bundle, peer, NAME, TAG, CREDITS).map_err(failed)?;
         Ok(Am { bundle, _endpoint: endpoint, peer, replies, taken: 0, phase, polls: false })
@@ -88,6 +95,29 @@ impl Am {
         }
         ran.map(|_| ()).map_err(failed)
     }
+}
+
+/// Opens leaf handlers of short requests and of their replies.
+fn serve_by_leaves(endpoint: &Endpoint, phase: &Arc<AtomicU64>, replies: &Arc<AtomicU64>) -> Result<(), Error> {
+    let (phase, replies) = (Arc::clone(phase), Arc::clone(replies));
+    let count = move |_: LeafMessage<'_>| {
+        replies.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    };
+    endpoint.on_leaf_message(BACK, count).map_err(failed)?;
+    let run = move |message: LeafMessage<'_>| {
+        let (token, words) = (message.token.ok_or(Status::BadHandler)?, message.words);
+        let is_last = words.all().first().is_some_and(|word| *word as u8 == LAST);
+        let answers = phase.load(Ordering::Relaxed) == PING_PONG || is_last;
+        if is_last {
+            phase.fetch_add(1, Ordering::Relaxed);
+        }
+        if answers {
+            token.reply_words(BACK, words);
+        }
+        Ok(())
+    };
+    endpoint.on_leaf_message(SHORT, run).map_err(failed)
 }
 
 /// Opens the handlers of requests.

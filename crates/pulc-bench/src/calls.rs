@@ -112,7 +112,7 @@ pub fn rank(args: &OfRank) -> Result<(), Error> {
     let port = pulc.open_port(NAME).map_err(port_error)?;
     let mut ports = Ports { port, peer, address: Address::new(peer, NAME), polls: false };
     let mut raw = Raw { channel: pulc.open_channel(peer, 1).map_err(port_error)?, polls: false };
-    let mut am = Am::open(&pulc, BYTES_MIN)?;
+    let mut am = Am::open(&pulc, BYTES_MIN, false)?;
     // Names are asked for and channels made by the first messages.
     warm_up(&mut ports, me)?;
     warm_up(&mut raw, me)?;

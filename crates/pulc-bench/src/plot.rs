@@ -258,6 +258,7 @@ fn colour(layer: Layer) -> RGBColor {
         Layer::Shared => RGBColor(255, 127, 14),
         Layer::Port => RGBColor(227, 26, 140),
         Layer::Am => RGBColor(148, 60, 189),
+        Layer::Leaf => RGBColor(197, 140, 222),
         Layer::Pipe => RGBColor(127, 127, 127),
         Layer::Unix => RGBColor(23, 160, 170),
         Layer::Tcp => RGBColor(31, 119, 180),

@@ -104,8 +104,9 @@ fn messages(how: How, sizes: &[usize], cores: &[u32]) -> Result<(), Error> {
             let mut ports = Ports { port, peer, address: Address::new(peer, NAME), polls: false };
             measure(&pulc, &mut ports, how, sizes)
         }
-        Layer::Am => {
-            let mut am = Am::open(&pulc, sizes.iter().copied().max().unwrap_or_default())?;
+        Layer::Am | Layer::Leaf => {
+            let largest = sizes.iter().copied().max().unwrap_or_default();
+            let mut am = Am::open(&pulc, largest, how.layer == Layer::Leaf)?;
             if pulc.rank() != Rank(0) {
                 return sizes.iter().try_for_each(|_| am.answer());
             }

@@ -50,6 +50,7 @@ const PLAN: &[(Place, &[Layer])] = &[
             Layer::Shared,
             Layer::Port,
             Layer::Am,
+            Layer::Leaf,
             Layer::Pipe,
             Layer::Unix,
             Layer::Tcp,
@@ -64,6 +65,7 @@ const PLAN: &[(Place, &[Layer])] = &[
             Layer::Rawdata,
             Layer::Port,
             Layer::Am,
+            Layer::Leaf,
             Layer::Pipe,
             Layer::Unix,
             Layer::Tcp,
@@ -79,6 +81,7 @@ const PLAN: &[(Place, &[Layer])] = &[
             Layer::Rawdata,
             Layer::Port,
             Layer::Am,
+            Layer::Leaf,
             Layer::Tcp,
             Layer::Udp,
             Layer::Gso,
@@ -262,7 +265,11 @@ impl Bench {
     }
 
     fn job(&mut self, place: Place, layer: Layer, wanted: &Wanted) -> Result<Vec<Row>, Error> {
-        let (sizes, budget) = (&wanted.bytes, wanted.budget);
+        let sizes: Vec<usize> = wanted.bytes.iter().copied().filter(|bytes| layer.carries(*bytes)).collect();
+        let budget = wanted.budget;
+        if sizes.is_empty() {
+            return Ok(Vec::new());
+        }
         let limit = JOB_LIMIT + Nanos(budget.0.saturating_mul(20 * sizes.len() as u64));
         if let Some(wire) = &mut self.wire {
             wire.start_daemons()?;

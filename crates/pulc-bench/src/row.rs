@@ -1,5 +1,6 @@
 //! One line of the result: what was measured, and how lines become JSON and a table. Called by the drivers; pure.
 
+use crate::am::SHORT_MAX;
 use crate::measure::Figures;
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +24,8 @@ pub enum Layer {
     Port,
     /// Active messages, the crate `pulc`
     Am,
+    /// The same with leaf handlers, up to 64 bytes
+    Leaf,
     Pipe,
     Unix,
     Tcp,
@@ -85,9 +88,14 @@ impl Row {
 }
 
 impl Layer {
+    /// Whether it carries messages of this length.
+    pub fn carries(self, bytes: usize) -> bool {
+        self != Layer::Leaf || bytes <= SHORT_MAX
+    }
+
     /// Whether its processes are ranks of a job, started by the launcher.
     pub fn is_of_a_job(self) -> bool {
-        matches!(self, Layer::Rawdata | Layer::Shared | Layer::Port | Layer::Am)
+        matches!(self, Layer::Rawdata | Layer::Shared | Layer::Port | Layer::Am | Layer::Leaf)
     }
 
     pub fn name(self) -> &'static str {
@@ -100,6 +108,7 @@ impl Layer {
             Layer::Shared => "shared",
             Layer::Port => "port",
             Layer::Am => "am",
+            Layer::Leaf => "leaf",
             Layer::Pipe => "pipe",
             Layer::Unix => "unix",
             Layer::Tcp => "tcp",

@@ -82,6 +82,9 @@ pub fn guarded(body: impl FnOnce() -> Result<(), Failed>) -> c_int {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => OK,
         Ok(Err(failed)) => remember(failed),
+        Err(_) if pulc::am::in_leaf_handler() => {
+            remember(Failed::new(IN_HANDLER, "a leaf handler calls nothing of PULC but pulc_am_reply"))
+        }
         Err(_) => remember(Failed::new(INTERNAL, "a defect in PULC (its words are on standard error)")),
     }
 }

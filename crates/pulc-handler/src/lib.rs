@@ -15,6 +15,7 @@ mod guest;
 #[cfg(test)]
 mod hostile_tests;
 mod incoming;
+pub mod leaf;
 pub mod matching;
 pub mod memory;
 pub mod mpi_params;

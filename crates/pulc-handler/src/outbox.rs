@@ -1,9 +1,10 @@
 //! What handlers want sent or granted, until a poll finds room for it: short messages in a queue for each destination, so that a
-//! peer that takes nothing holds up nobody else, and parcels that leave bit by bit. Filled by receive handlers through
-//! [`crate::Here`], emptied by the engine's progress; must never keep more for one peer than the limit.
+//! peer that takes nothing holds up nobody else, parcels that leave bit by bit, and answers of a few words that leave right behind
+//! the poll. Filled by receive handlers through [`crate::Here`], emptied by the engine's progress; must never keep more for one
+//! peer than the limit.
 
 use crate::switch::TransferId;
-use crate::uncounted::Parcel;
+use crate::uncounted::{HEADER_WORDS, Parcel};
 use pulc_base::{Proto, Rank};
 use std::collections::{HashMap, VecDeque};
 
@@ -14,6 +15,10 @@ pub struct Outbox {
     queues: HashMap<Rank, VecDeque<Post>>,
     /// Destinations with something in their queue, each once.
     waiting: VecDeque<Rank>,
+    /// Answers to frames of the poll under way, in order.
+    pub(crate) answers: Vec<Answer>,
+    /// Protocols whose handlers are called behind that poll, a bit for each.
+    pub(crate) after_poll: u32,
     /// Messages of any length under way.
     pub(crate) parcels: VecDeque<Box<Parcel>>,
     /// Kept messages that were passed on: whose they were and what they cost.
@@ -23,6 +28,16 @@ pub struct Outbox {
     /// Peers for which more came.
     overfull: Vec<Rank>,
 }
+
+/// A message that is nothing but the first words of a header.
+pub(crate) struct Answer {
+    pub dst: Rank,
+    pub proto: Proto,
+    pub words: [u64; HEADER_WORDS],
+    pub count: usize,
+}
+
+const _: () = assert!(Proto::COUNT <= u32::BITS as usize, "each protocol has its bit in `after_poll`");
 
 pub(crate) enum Post {
     /// A short message of a protocol, not counted against credit.
@@ -54,6 +69,29 @@ impl Outbox {
     /// 512 bytes together.
     pub fn post(&mut self, dst: Rank, proto: Proto, header: &[u8], body: &[u8]) {
         self.push(dst, Post::Message { proto, header: header.to_vec(), body: body.to_vec() });
+    }
+
+    /// Sends a message that is nothing but the first `count` words of `words` right behind the poll under way: the quickest that a
+    /// frame can be answered. Without room it waits like a short message.
+    ///
+    /// # Panics
+    /// With more words than there are.
+    #[inline(always)]
+    pub fn answer(&mut self, dst: Rank, proto: Proto, words: [u64; HEADER_WORDS], count: usize) {
+        assert!(count <= HEADER_WORDS, "{count} words; a header has at most {HEADER_WORDS}");
+        self.answers.push(Answer { dst, proto, words, count });
+    }
+
+    /// [`crate::ReceiveHandler::after_poll`] of this protocol is called behind the poll under way.
+    #[inline]
+    pub fn call_after_poll(&mut self, proto: Proto) {
+        self.after_poll |= 1 << proto.0;
+    }
+
+    /// Whether anything is to be done behind the poll.
+    #[inline(always)]
+    pub(crate) fn is_pressed(&self) -> bool {
+        !self.answers.is_empty() || self.after_poll != 0
     }
 
     /// Sends a message of any length bit by bit, as polls find room for it.
@@ -92,7 +130,7 @@ impl Outbox {
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.parcels.is_empty() && self.releases.is_empty()
+        self.waiting.is_empty() && self.parcels.is_empty() && self.releases.is_empty() && !self.is_pressed()
     }
 
     /// Destinations that something waits for.

@@ -13,6 +13,7 @@ use self::sharing::{Telling, Waiting};
 use crate::attach;
 use crate::engine::Engine;
 use crate::error::{Error, SendFault};
+use crate::leaf;
 use crate::memory;
 use crate::sending::Sending;
 use crate::switch::Hand;
@@ -164,10 +165,11 @@ impl Process {
 
     /// # Panics
     /// In a fork's child, where the thread that holds the lock does not exist: every call asks [`Process::check_fork`] first,
-    /// but a program may fork in the middle of one, in a handler.
+    /// but a program may fork in the middle of one, in a handler. And in a leaf handler, whose own poll has the lock.
     #[cold]
     fn lock_slowly(&self) -> Guard<'_> {
         assert!(!life::is_fork_child(), "a fork's child of process {} went on in a handler of its parent", self.pid);
+        assert!(!leaf::is_running(), "a leaf handler has called PULC, which it has promised not to");
         self.wanted.fetch_add(1, Ordering::Relaxed);
         let guard = self.shared.lock();
         self.wanted.fetch_sub(1, Ordering::Relaxed);
@@ -352,7 +354,8 @@ fn last_words(status: i32) {
         return;
     }
     let known = PROCESS.try_lock().ok().and_then(|known| *known);
-    if let Some(process) = known {
+    // A leaf handler that ends the process does so inside of a poll, which nobody comes back to.
+    if let Some(process) = known.filter(|_| !leaf::is_running()) {
         process.linger();
     }
     // Otherwise the launcher sees a failure, and ends the job.

@@ -6,9 +6,10 @@ use crate::dispatch::Floor;
 use crate::engine::{Engine, Outcome};
 use crate::error::{End, SendFault};
 use crate::net::Net;
-use crate::outbox::Post;
+use crate::outbox::{Answer, Post};
 use crate::peers::Route;
 use crate::switch::Hand;
+use crate::uncounted::HEADER_WORDS;
 use crate::wire::{FREE, Head, Kind};
 use pulc_base::boot::ToRank;
 use pulc_base::clock::{self, Nanos};
@@ -60,6 +61,9 @@ impl Engine {
         let (messages, bytes) = (sink.messages, sink.bytes);
         self.shm.tally.messages_received += messages;
         self.shm.tally.bytes_received += bytes;
+        if self.floor.outbox.is_pressed() {
+            self.answer();
+        }
         // What was waited for has come: the rest can wait for the next poll, but not for ever.
         let is_done = frames == 1 && hand.landed.is_some() && self.floor.outbox.is_empty();
         if is_done && self.hurried < HURRIED_MAX {
@@ -72,6 +76,9 @@ impl Engine {
                 net.cool();
             }
             frames += net.progress(&mut self.floor, hand);
+            if self.floor.outbox.is_pressed() {
+                self.answer();
+            }
             self.alarm();
         }
         if !self.floor.outbox.is_empty() {
@@ -90,6 +97,42 @@ impl Engine {
             frames += self.finish_ended(hand);
         }
         frames
+    }
+
+    /// Sends what answers the frames of a poll, and lets handlers add to it that have asked for that.
+    #[inline]
+    fn answer(&mut self) {
+        if self.floor.outbox.after_poll != 0 {
+            self.call_after_poll();
+        }
+        let mut at = 0;
+        while let Some(answer) = self.floor.outbox.answers.get(at) {
+            at += 1;
+            // Word by word, as they were stored: a load that spans two stores waits for both.
+            let Answer { dst, proto, count, words: [a, b, c, d] } = answer;
+            let (dst, proto, count, words) = (*dst, *proto, *count, [*a, *b, *c, *d]);
+            // To those that are gone nothing goes.
+            if let Ok(false) | Err(SendFault::NoChannel(_)) = self.try_uncounted_words(dst, proto, words, count) {
+                self.answer_later(dst, proto, words, count);
+            }
+        }
+        self.floor.outbox.answers.clear();
+    }
+
+    #[cold]
+    fn answer_later(&mut self, dst: Rank, proto: Proto, words: [u64; HEADER_WORDS], count: usize) {
+        let words: [[u8; 8]; HEADER_WORDS] = words.map(u64::to_ne_bytes);
+        self.floor.outbox.post(dst, proto, &words.as_flattened()[..8 * count], &[]);
+    }
+
+    #[inline(never)]
+    fn call_after_poll(&mut self) {
+        let asked = std::mem::take(&mut self.floor.outbox.after_poll);
+        for proto in (0..Proto::COUNT as u8).filter(|proto| asked & 1 << proto != 0) {
+            if let Some(handler) = self.floor.handlers.of(proto) {
+                handler.after_poll(&mut self.floor.outbox);
+            }
+        }
     }
 
     /// Whether messages of the engine itself wait for room.

@@ -71,6 +71,9 @@ pub trait ReceiveHandler: Any + Send {
         false
     }
 
+    /// Behind a poll in which [`Outbox::call_after_poll`] asked for it.
+    fn after_poll(&mut self, _outbox: &mut Outbox) {}
+
     /// Nothing more will come from this rank.
     fn peer_gone(&mut self, rank: Rank, end: End, here: &mut Here<'_, '_>);
 
@@ -170,12 +173,14 @@ impl<'a> Hand<'a> {
         }
     }
 
-    /// For handlers: something was put in the queue with this number.
+    /// For handlers: something was put in the queue with this number. Whether this thread watches it.
     #[inline(always)]
-    pub fn found(&mut self, lane: u64, src: Rank) {
-        if self.watched == lane {
+    pub fn found(&mut self, lane: u64, src: Rank) -> bool {
+        let is_watched = self.watched == lane;
+        if is_watched {
             self.landed = Some((src, 0, 0));
         }
+        is_watched
     }
 
     /// What is wanted and neither posted nor found.

@@ -1,5 +1,5 @@
 //! So many ping-pongs of eight bytes between two ranks and nothing else, to count the instructions of one message:
-//! `pulc run -n 2 valgrind --tool=callgrind --dump-instr=yes one_message port 20000` (or `raw`, `am`). Instructions that ran about
+//! `pulc run -n 2 valgrind --tool=callgrind --dump-instr=yes one_message port 20000` (or `raw`, `am`, `leaf`). Instructions that ran about
 //! once a message are its path; those that ran more often are waiting. With a third word `stream` the messages go one way only,
 //! and the receiver writes how many came in a second.
 
@@ -19,8 +19,8 @@ fn main() -> Result<(), Error> {
     let first = pulc.rank() == Rank(0);
     let peer = Rank(u32::from(first));
     let mut bytes = [0u8; 8];
-    if layer == "am" {
-        return active(&pulc, first, peer, count);
+    if layer == "am" || layer == "leaf" {
+        return active(&pulc, first, peer, count, layer == "leaf");
     }
     let run = if words.next().is_some_and(|word| word == "stream") { stream } else { ping_pong };
     if layer == "raw" {
@@ -36,18 +36,25 @@ fn main() -> Result<(), Error> {
 }
 
 /// Requests and their replies; one of each is two messages.
-fn active(pulc: &Pulc, first: bool, peer: Rank, count: u64) -> Result<(), Error> {
+fn active(pulc: &Pulc, first: bool, peer: Rank, count: u64, leaves: bool) -> Result<(), Error> {
     let bundle = Bundle::new(pulc, Mode::Sequential)?;
     let endpoint = bundle.endpoint("count", 1)?;
     let seen = Arc::new(AtomicU64::new(0));
     let counter = || Arc::clone(&seen);
-    let pings = counter();
-    endpoint.on(PING, move |token, (n,)| {
-        pings.store(n, Ordering::Relaxed);
-        token.reply(PONG, (n,));
-    })?;
-    let pongs = counter();
-    endpoint.on_reply(PONG, move |_, (n,)| pongs.store(n, Ordering::Relaxed))?;
+    let (pings, pongs) = (counter(), counter());
+    if leaves {
+        endpoint.on_leaf(PING, move |token, (n,)| {
+            pings.store(n, Ordering::Relaxed);
+            token.reply(PONG, (n,));
+        })?;
+        endpoint.on_leaf_reply(PONG, move |_, (n,)| pongs.store(n, Ordering::Relaxed))?;
+    } else {
+        endpoint.on(PING, move |token, (n,)| {
+            pings.store(n, Ordering::Relaxed);
+            token.reply(PONG, (n,));
+        })?;
+        endpoint.on_reply(PONG, move |_, (n,)| pongs.store(n, Ordering::Relaxed))?;
+    }
     let to = endpoint.map(&bundle, peer, "count", 1, 16)?;
     for n in 1..=count {
         if first {

@@ -4,7 +4,7 @@
 use super::{Handle, Lent, words_of};
 use crate::guard::{self, Failed, guarded};
 use crate::ports::bytes_of;
-use pulc::am::{Data, Message, Offer, Opcode, Returned, Token, Words};
+use pulc::am::{Data, LeafMessage, LeafToken, Message, Offer, Opcode, Returned, Token, Words};
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
@@ -62,9 +62,16 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
+/// The right to reply that a token of a C program has.
+enum Right<'a> {
+    Any(Token<'a>),
+    /// By arguments only.
+    Leaf(LeafToken<'a>),
+}
+
 /// What a token of a C program stands for.
 struct CToken<'a> {
-    token: Cell<Option<Token<'a>>>,
+    right: Cell<Option<Right<'a>>>,
     offer: Cell<Option<Offer<'a>>>,
     words: Words,
     source: u32,
@@ -87,13 +94,35 @@ pub fn call(message: Message<'_>, run: CHandler, context: Context, base: *mut c_
             offer = Some(offered);
         }
     }
-    let held = CToken { token: Cell::new(token), offer: Cell::new(offer), words: *words, source: source.rank.0 };
+    let right = Cell::new(token.map(Right::Any));
+    let held = CToken { right, offer: Cell::new(offer), words: *words, source: source.rank.0 };
     let told = CCall {
         token: if has_token { std::ptr::from_ref(&held).cast_mut().cast() } else { std::ptr::null_mut() },
         args: words.all().as_ptr(),
         data: at,
         bytes,
         offset,
+        count: words.all().len() as u32,
+        source: held.source,
+        kind: bit_of(opcode),
+        reserved: 0,
+    };
+    run(&told, context.0);
+}
+
+/// Calls a leaf handler of a C program.
+#[inline]
+pub fn call_leaf(message: LeafMessage<'_>, run: CHandler, context: Context) {
+    let LeafMessage { opcode, source, token, words } = message;
+    let has_token = token.is_some();
+    let right = Cell::new(token.map(Right::Leaf));
+    let held = CToken { right, offer: Cell::new(None), words: *words, source: source.rank.0 };
+    let told = CCall {
+        token: if has_token { std::ptr::from_ref(&held).cast_mut().cast() } else { std::ptr::null_mut() },
+        args: words.all().as_ptr(),
+        data: std::ptr::null(),
+        bytes: 0,
+        offset: 0,
         count: words.all().len() as u32,
         source: held.source,
         kind: bit_of(opcode),
@@ -121,15 +150,29 @@ fn held_of<'a>(token: *mut Handle) -> Result<&'a CToken<'a>, Failed> {
     unsafe { token.cast::<CToken<'a>>().as_ref() }.ok_or_else(|| Failed::null("token"))
 }
 
+fn right_of<'a>(token: *mut Handle) -> Result<Right<'a>, Failed> {
+    let right = held_of(token)?.right.take();
+    right.ok_or_else(|| Failed::new(guard::ARGUMENT, "this request has been replied to"))
+}
+
+/// The token of a handler that is no leaf.
 fn token_of<'a>(token: *mut Handle) -> Result<Token<'a>, Failed> {
-    let token = held_of(token)?.token.take();
-    token.ok_or_else(|| Failed::new(guard::ARGUMENT, "this request has been replied to"))
+    match right_of(token)? {
+        Right::Any(token) => Ok(token),
+        leaf @ Right::Leaf(_) => {
+            held_of(token)?.right.set(Some(leaf));
+            Err(Failed::new(guard::ARGUMENT, "a leaf handler replies with pulc_am_reply"))
+        }
+    }
 }
 
 pub extern "C" fn reply(token: *mut Handle, handler: u8, args: *const u64, count: usize) -> c_int {
     guarded(|| {
         let words = words_of(args, count)?;
-        token_of(token)?.reply_words(handler, words);
+        match right_of(token)? {
+            Right::Any(token) => token.reply_words(handler, words),
+            Right::Leaf(token) => token.reply_words(handler, &words),
+        }
         Ok(())
     })
 }
@@ -179,9 +222,10 @@ pub extern "C" fn fetch(
         let offer =
             offer.ok_or_else(|| Failed::new(guard::ARGUMENT, "nothing is offered, or it was fetched before"))?;
         let (words, source, len) = (held.words, held.source, offer.len());
-        held.token.set(None);
+        held.right.set(None);
         offer.fetch(lent, move |token, lent: Lent| {
-            let held = CToken { token: Cell::new(Some(token)), offer: Cell::new(None), words, source };
+            let right = Cell::new(Some(Right::Any(token)));
+            let held = CToken { right, offer: Cell::new(None), words, source };
             let told = CCall {
                 token: std::ptr::from_ref(&held).cast_mut().cast(),
                 args: words.all().as_ptr(),
@@ -202,13 +246,9 @@ pub extern "C" fn fetch(
 
 pub extern "C" fn source_name(token: *mut Handle, name: *mut c_char, bytes: usize) -> c_int {
     guarded(|| {
-        let held = held_of(token)?;
-        let taken = held.token.take();
-        let Some(token) = taken else {
-            return Err(Failed::new(guard::ARGUMENT, "this request has been replied to"));
-        };
-        let text = token.source_name();
-        held.token.set(Some(token));
+        let right = token_of(token)?;
+        let text = right.source_name();
+        held_of(token)?.right.set(Some(Right::Any(right)));
         crate::machine::text_into(&text, name, bytes)
     })
 }

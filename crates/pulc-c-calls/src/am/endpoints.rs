@@ -2,12 +2,13 @@
 
 use super::calls::{self, CHandler, CReturned, Context, bit_of};
 use super::{Handle, Lent, give, patience, take, thing_of};
-use crate::guard::{Failed, guarded};
+use crate::guard::{self, Failed, guarded};
 use crate::machine::store;
 use crate::ports::text_of;
 use pulc::Rank;
-use pulc::am::{Bundle, Endpoint, Message, Peer, Status};
+use pulc::am::{Bundle, Endpoint, LeafMessage, Message, Opcode, Peer, Status};
 use std::ffi::{c_char, c_int, c_void};
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -29,11 +30,19 @@ struct Slot {
 struct Handlers {
     slots: Vec<AtomicPtr<Slot>>,
     made: Mutex<Vec<Arc<Slot>>>,
-    /// Indices that the endpoint knows.
-    known: Mutex<[bool; 256]>,
+    /// What the endpoint knows of each index.
+    known: Mutex<[Known; 256]>,
     on_error: Mutex<Option<(CReturned, Context)>>,
     /// Where the segment begins.
     base: AtomicPtr<c_void>,
+}
+
+/// How the handler of an index is called, once it has had one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Known {
+    Not,
+    Usual,
+    Leaf,
 }
 
 impl Handlers {
@@ -41,22 +50,46 @@ impl Handlers {
         Handlers {
             slots: (0..256).map(|_| AtomicPtr::new(std::ptr::null_mut())).collect(),
             made: Mutex::default(),
-            known: Mutex::new([false; 256]),
+            known: Mutex::new([Known::Not; 256]),
             on_error: Mutex::default(),
             base: AtomicPtr::new(std::ptr::null_mut()),
         }
     }
 
-    fn handle(&self, index: u8, message: Message<'_>) -> Result<(), Status> {
+    /// The handler of this index, if it takes such messages.
+    #[inline]
+    fn of(&self, index: u8, opcode: Opcode) -> Result<&Slot, Status> {
         // Acquire: pairs with the release of `set`.
         let slot = self.slots[usize::from(index)].load(Ordering::Acquire);
         // SAFETY: null, or one of `made`, which is never emptied while this lives.
         let slot = unsafe { slot.as_ref() }.ok_or(Status::BadHandler)?;
-        if slot.kinds & bit_of(message.opcode) == 0 {
-            return Err(Status::BadHandler);
-        }
+        if slot.kinds & bit_of(opcode) == 0 { Err(Status::BadHandler) } else { Ok(slot) }
+    }
+
+    fn handle(&self, index: u8, message: Message<'_>) -> Result<(), Status> {
+        let slot = self.of(index, message.opcode)?;
         calls::call(message, slot.run, slot.context, self.base.load(Ordering::Relaxed));
         Ok(())
+    }
+
+    #[inline]
+    fn handle_leaf(&self, index: u8, message: LeafMessage<'_>) -> Result<(), Status> {
+        let slot = self.of(index, message.opcode)?;
+        calls::call_leaf(message, slot.run, slot.context);
+        Ok(())
+    }
+
+    /// What the endpoint is to know of an index: nothing before, or the same.
+    fn claim(&self, index: u8, kind: Known) -> Result<bool, Failed> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        match std::mem::replace(&mut known[usize::from(index)], kind) {
+            Known::Not => Ok(true),
+            before if before == kind => Ok(false),
+            before => {
+                known[usize::from(index)] = before;
+                Err(Failed::new(guard::ARGUMENT, "a handler and a leaf handler cannot take each other's place"))
+            }
+        }
     }
 
     fn set(&self, index: u8, slot: Option<Slot>) {
@@ -128,12 +161,34 @@ pub extern "C" fn on(
 ) -> c_int {
     guarded(|| {
         let opened = thing_of::<COpened>(endpoint, "endpoint")?;
-        let slot = run.map(|run| Slot { kinds, run, context: Context(context) });
-        opened.handlers.set(index, slot);
-        let mut known = opened.handlers.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if !std::mem::replace(&mut known[usize::from(index)], true) {
+        let is_new = opened.handlers.claim(index, Known::Usual)?;
+        opened.handlers.set(index, run.map(|run| Slot { kinds, run, context: Context(context) }));
+        if is_new {
             let handlers = Arc::clone(&opened.handlers);
             opened.endpoint.on_message(index, move |message| handlers.handle(index, message))?;
+        }
+        Ok(())
+    })
+}
+
+pub extern "C" fn on_leaf(
+    endpoint: *mut Handle,
+    index: u8,
+    kinds: u32,
+    run: Option<CHandler>,
+    context: *mut c_void,
+) -> c_int {
+    guarded(|| {
+        let opened = thing_of::<COpened>(endpoint, "endpoint")?;
+        if kinds & !(bit_of(Opcode::Short) | bit_of(Opcode::Reply)) != 0 {
+            return Err(Failed::new(guard::ARGUMENT, "leaf handlers take PULC_AM_SHORT and PULC_AM_REPLY only"));
+        }
+        let is_new = opened.handlers.claim(index, Known::Leaf)?;
+        opened.handlers.set(index, run.map(|run| Slot { kinds, run, context: Context(context) }));
+        if is_new {
+            // What the program's handlers reach they see after a panic as well: it is not Rust's to say what that is.
+            let handlers = AssertUnwindSafe(Arc::clone(&opened.handlers));
+            opened.endpoint.on_leaf_message(index, move |message| (*handlers).handle_leaf(index, message))?;
         }
         Ok(())
     })

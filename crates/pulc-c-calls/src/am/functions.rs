@@ -67,6 +67,8 @@ macro_rules! am_functions {
             pulc_am_fetch = calls::fetch,
                 fetch(token: *mut Handle, buffer: *mut c_void, bytes: usize, then: Option<CHandler>, context: *mut c_void);
             pulc_am_source_name = calls::source_name, source_name(token: *mut Handle, name: *mut c_char, bytes: usize);
+            pulc_am_on_leaf = endpoints::on_leaf,
+                on_leaf(endpoint: *mut Handle, index: u8, kinds: u32, run: Option<CHandler>, context: *mut c_void);
         }
     };
 }

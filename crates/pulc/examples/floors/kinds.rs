@@ -219,12 +219,15 @@ pub struct Active {
     seen: Arc<AtomicU64>,
     taken: u64,
     asks: bool,
+    name: &'static str,
 }
 
 impl Active {
-    pub fn new(pulc: &Pulc, peer: Rank) -> std::result::Result<Active, Error> {
+    /// With handlers that are leaves, or not.
+    pub fn new(pulc: &Pulc, peer: Rank, leaves: bool) -> std::result::Result<Active, Error> {
+        let name = if leaves { "leaf" } else { "am" };
         let bundle = Bundle::new(pulc, Mode::Sequential)?;
-        let endpoint = bundle.endpoint("floors", 1)?;
+        let endpoint = bundle.endpoint(name, 1)?;
         let seen = Arc::new(AtomicU64::new(0));
         // Counted by one thread only.
         let count = || {
@@ -232,20 +235,29 @@ impl Active {
             move || seen.store(seen.load(Ordering::Relaxed) + 1, Ordering::Relaxed)
         };
         let (ping, pong, note) = (count(), count(), count());
-        endpoint.on(PING, move |token, (n,)| {
-            ping();
-            token.reply(PONG, (n,));
-        })?;
-        endpoint.on_reply(PONG, move |_, (_,)| pong())?;
-        endpoint.on(NOTE, move |_, (_,)| note())?;
-        let peer = endpoint.map(&bundle, peer, "floors", 1, 64)?;
-        Ok(Active { bundle, _endpoint: endpoint, peer, seen, taken: 0, asks: pulc.rank().0 == 0 })
+        if leaves {
+            endpoint.on_leaf(PING, move |token, (n,)| {
+                ping();
+                token.reply(PONG, (n,));
+            })?;
+            endpoint.on_leaf_reply(PONG, move |_, (_,)| pong())?;
+            endpoint.on_leaf(NOTE, move |_, (_,)| note())?;
+        } else {
+            endpoint.on(PING, move |token, (n,)| {
+                ping();
+                token.reply(PONG, (n,));
+            })?;
+            endpoint.on_reply(PONG, move |_, (_,)| pong())?;
+            endpoint.on(NOTE, move |_, (_,)| note())?;
+        }
+        let peer = endpoint.map(&bundle, peer, name, 1, 64)?;
+        Ok(Active { bundle, _endpoint: endpoint, peer, seen, taken: 0, asks: pulc.rank().0 == 0, name })
     }
 }
 
 impl Floor for Active {
     fn name(&self) -> &'static str {
-        "am"
+        self.name
     }
 
     fn moves(&self) -> bool {

@@ -1,5 +1,5 @@
 //! What each floor adds to a message, in bursts so short that a machine whose cores wander stays the same for a round:
-//! `pulc run -n 2 floors [ROUNDS]`. A round is, over the bare hand-over of a line, the device, rawdata, a port and active messages in turn,
+//! `pulc run -n 2 floors [ROUNDS]`. A round is, over the bare hand-over of a line, the device, rawdata, a port, active messages and leaf handlers in turn,
 //! all in the same two processes, a burst of ping-pong and one of a stream of eight bytes, then of blocks of 64 KiB and of 1 MiB, beside
 //! memcpy. Written are medians over the rounds whose hop was near (the lower half), and how each floor compares with hop, device and
 //! memcpy within a round.
@@ -72,7 +72,8 @@ fn main() -> Result<()> {
         Box::new(Raw(pulc.open_channel(peer, 1)?)),
         Box::new(Batches::new(pulc.open_channel(peer, 2)?)),
         Box::new(Ports { port, to, peer }),
-        Box::new(Active::new(&pulc, peer)?),
+        Box::new(Active::new(&pulc, peer, false)?),
+        Box::new(Active::new(&pulc, peer, true)?),
         Box::new(Referred::new(&pulc, peer)?),
         Box::new(Memcpy { asks: me.0 == 0, other: vec![1; 1 << 20] }),
     ];

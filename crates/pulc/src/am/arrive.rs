@@ -22,6 +22,7 @@ impl AmTable {
     fn request(&mut self, front: Front<'_>, body: Body<'_>, here: &mut Here<'_, '_>) {
         let Front { src, header, .. } = front;
         let why = match self.admit(&front, body.len()) {
+            Ok(_) if header.kind == Kind::Short && self.leaf_request(&front, body, here) => return,
             Ok(before) => {
                 let mut arrival = self.fresh();
                 let Err(why) = self.take_in(&front, before, body, &mut arrival) else {
@@ -130,16 +131,17 @@ impl AmTable {
     }
 
     #[inline(always)]
-    fn reply(&mut self, front: Front<'_>, body: Body<'_>, hand: &mut Hand<'_>) {
+    fn reply(&mut self, front: Front<'_>, body: Body<'_>, here: &mut Here<'_, '_>) {
         match self.expect(&front, body.len()) {
+            Ok(_) if front.header.kind == Kind::ReplyShort && self.leaf_reply(&front, body, here) => {}
             Ok(before) => {
                 let mut arrival = self.fresh();
                 if let Err(why) = self.take_in(&front, before, body, &mut arrival) {
                     self.is_lost(&mut arrival, why);
                 }
-                self.replied(&front.header, arrival, hand);
+                self.replied(&front.header, arrival, here.hand);
             }
-            Err(Some(why)) => self.reply_lost(&front, why, hand),
+            Err(Some(why)) => self.reply_lost(&front, why, here.hand),
             Err(None) => self.tally.strays += 1,
         }
     }
@@ -284,7 +286,7 @@ impl ReceiveHandler for AmTable {
         let front = Front { src, header, inline };
         match header.kind {
             Kind::Short | Kind::Medium | Kind::Long | Kind::Fetch => self.request(front, body, here),
-            Kind::ReplyShort | Kind::ReplyMedium | Kind::ReplyLong => self.reply(front, body, here.hand),
+            Kind::ReplyShort | Kind::ReplyMedium | Kind::ReplyLong => self.reply(front, body, here),
             Kind::Ack => self.acknowledged(front, here.outbox),
             _ => self.control(front, body, here),
         }
@@ -323,6 +325,10 @@ impl ReceiveHandler for AmTable {
 
     fn withdrawn(&mut self, number: u64, _here: &mut Here<'_, '_>) {
         self.give_up_parts(number as u32);
+    }
+
+    fn after_poll(&mut self, outbox: &mut Outbox) {
+        self.say_the_rest(outbox);
     }
 
     fn peer_gone(&mut self, rank: Rank, end: End, _here: &mut Here<'_, '_>) {

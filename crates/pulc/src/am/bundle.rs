@@ -88,7 +88,7 @@ impl Bundle {
             guard.engine.register(Proto::AM, Box::new(AmTable::new(credits_max, ranks)))?;
         }
         let sequential = mode == Mode::Sequential;
-        let state = BundleState { inbox: VecDeque::new(), sequential, running: 0 };
+        let state = BundleState { inbox: VecDeque::new(), sequential, running: 0, leaves_ran: 0, panicked: None };
         let number = send::table(&mut guard.engine).bundles.add(|_| state);
         drop(guard);
         let number = number.ok_or(Error::TooManyPorts { limit: super::ENDPOINTS_MAX })?;
@@ -270,7 +270,30 @@ impl Inner {
             || self.process.poll_shortly(guard, &mut Hand::watching(lane_of(self.number)))
     }
 
-    /// Runs what waits for its handler; how many have run.
+    /// Polls for more while acknowledgements wait for company.
+    #[inline]
+    fn poll_hot(&self, guard: &mut Guard<'_>) -> bool {
+        send::table(&mut guard.engine).acks_wait = true;
+        let came = self.process.poll_hot(guard);
+        send::table(&mut guard.engine).acks_wait = false;
+        came
+    }
+
+    /// A leaf handler has panicked: what it panicked with goes on here, with the engine unlocked.
+    #[cold]
+    fn raise(&self, mut guard: Guard<'_>) -> ! {
+        let state = send::table(&mut guard.engine).bundles.get(self.number);
+        let panic = state.and_then(|state| state.panicked.take());
+        send::flush_acks(&mut guard.engine);
+        self.process.announce(&guard);
+        drop(guard);
+        match panic {
+            Some(panic) => std::panic::resume_unwind(panic),
+            None => panic!("a leaf handler panicked"),
+        }
+    }
+
+    /// Runs what waits for its handler; how many have run, leaf handlers among them.
     #[inline]
     pub fn run_queued<'p>(&'p self, mut guard: Guard<'p>) -> (usize, Guard<'p>) {
         let (mut count, mut polls) = (0, 0);
@@ -293,12 +316,17 @@ impl Inner {
                 next = if count < POLL_BUDGET { table.take(self.number) } else { None };
             }
             let table = send::table(&mut guard.engine);
+            let (leaves, panicked) = table.leaves(self.number);
+            count += leaves;
+            if panicked {
+                self.raise(guard);
+            }
             if !table.has_chores() {
                 break;
             }
             // Acknowledgements wait for company while there are more messages to handle.
             polls += 1;
-            if count == 0 || count >= POLL_BUDGET || polls > POLLS_MAX || !self.process.poll_hot(&mut guard) {
+            if count == 0 || count >= POLL_BUDGET || polls > POLLS_MAX || !self.poll_hot(&mut guard) {
                 send::flush_acks(&mut guard.engine);
                 guard = graveyard::emptied(self.process, guard);
                 break;

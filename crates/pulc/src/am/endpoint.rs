@@ -3,6 +3,7 @@
 
 use super::bundle::Inner;
 use super::graveyard;
+use super::leaf::LeafEntry;
 use super::peer::Peer;
 use super::returned::Returned;
 use super::segment::{Loan, Segment};
@@ -23,7 +24,12 @@ use std::time::Duration;
 pub(crate) const HANDLERS: usize = 256;
 
 /// A handler of a user. It says why it does not take a message.
-pub(crate) type Entry = Box<dyn Fn(Message<'_>) -> Verdict + Send + Sync>;
+pub(crate) enum Entry {
+    /// Runs with the engine unlocked.
+    Usual(Box<dyn Fn(Message<'_>) -> Verdict + Send + Sync>),
+    /// Runs in the poll.
+    Leaf(LeafEntry),
+}
 
 /// What the table, the threads that run handlers, and the owner of an endpoint share.
 pub(crate) struct Shared {

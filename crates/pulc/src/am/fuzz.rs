@@ -19,6 +19,8 @@ pub(crate) fn frames(bytes: &[u8]) {
     endpoint.set_segment(vec![0_u8; 1000]);
     endpoint.on(PING, |token, (n,)| token.reply(PONG, (n,))).expect("the index is free");
     endpoint.on_reply(PONG, |_, (_,)| {}).expect("the index is free");
+    endpoint.on_leaf(Short::<(u64,)>::new(0), |token, (n,)| token.reply(PONG, (n,))).expect("the index is free");
+    endpoint.on_leaf_reply(Reply::<[u64; 8]>::new(3), |_, _| {}).expect("the index is free");
     endpoint.on_error(|_| {}).expect("there is none yet");
     let peer = endpoint.map(&bundle, pulc.rank(), "fuzz", 5, 4).expect("it is open");
     {

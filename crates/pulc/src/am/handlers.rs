@@ -109,7 +109,7 @@ impl Endpoint {
         index: u8,
         run: impl Fn(Message<'_>) -> Result<(), Status> + Send + Sync + 'static,
     ) -> Result<(), Error> {
-        self.add(index, Box::new(run))
+        self.add(index, Entry::Usual(Box::new(run)))
     }
 
     fn on_request<A: Args>(
@@ -124,7 +124,7 @@ impl Endpoint {
             run(token, args, message.data);
             Ok(())
         };
-        self.add(index, Box::new(run))
+        self.add(index, Entry::Usual(Box::new(run)))
     }
 
     fn on_answer<A: Args>(
@@ -137,10 +137,10 @@ impl Endpoint {
             run(message.source, args_of(&message, opcode)?, message.data);
             Ok(())
         };
-        self.add(index, Box::new(run))
+        self.add(index, Entry::Usual(Box::new(run)))
     }
 
-    fn add(&self, index: u8, entry: Entry) -> Result<(), Error> {
+    pub(super) fn add(&self, index: u8, entry: Entry) -> Result<(), Error> {
         let place = &self.inner.shared.handlers[usize::from(index)];
         place.set(entry).map_err(|_| Error::HandlerTaken { name: self.name().to_owned(), index: Some(index) })
     }

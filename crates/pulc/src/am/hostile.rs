@@ -123,6 +123,8 @@ proptest! {
         endpoint.set_segment(vec![0_u8; 1000]);
         let got = Arc::new(AtomicU64::new(0));
         endpoint.on(PING, |token, (n,)| token.reply(PONG, (n,))).expect("the index is free");
+        endpoint.on_leaf(Short::<(u64,)>::new(0), |token, (n,)| token.reply(PONG, (n,))).expect("the index is free");
+        endpoint.on_leaf(Short::<[u64; 8]>::new(3), |_, _| {}).expect("the index is free");
         let last = Arc::clone(&got);
         endpoint.on_reply(PONG, move |_, (n,)| last.store(n, Ordering::Relaxed)).expect("the index is free");
         endpoint.on_error(|_| {}).expect("there is none yet");

@@ -28,15 +28,18 @@
 //! The rules: a handler of a request answers at most once, by its token; a handler of a reply not at all; no handler blocks.
 //! Each mapping has credits, the number of its requests that may be under way; an answer gives one back, and room for that
 //! answer is reserved, so no set of handlers can deadlock. What cannot be delivered comes back to the error handler of its
-//! endpoint. Handlers run when somebody polls or waits on their bundle, or in the thread of [`Bundle::serve`].
+//! endpoint. Handlers run when somebody polls or waits on their bundle, or in the thread of [`Bundle::serve`]. Leaf handlers
+//! ([`Endpoint::on_leaf`]) promise to call nothing of PULC, and run in the poll that finds their message.
 //!
 //! Source: Mainwaring and Culler, Active Message Applications Programming Interface (AM-2); GASNet-EX for prepared payloads and
 //! local completion; UCX for offers that are fetched.
 
 mod allowance;
+mod answer;
 mod args;
 mod arrival;
 mod arrive;
+mod arrive_leaf;
 mod attempt;
 mod bundle;
 mod channels;
@@ -48,6 +51,7 @@ mod graveyard;
 mod handlers;
 #[cfg(test)]
 mod hostile;
+mod leaf;
 mod lookup;
 mod mapping;
 mod parts;
@@ -69,6 +73,7 @@ pub(crate) use bundle::is_ready;
 pub use bundle::{Bundle, Mode};
 pub use endpoint::Endpoint;
 pub use event::{Event, Group};
+pub use leaf::{LeafMessage, LeafToken, in_leaf_handler};
 pub use peer::{Bytes, Peer, Posted};
 pub use prepared::Prepared;
 pub use returned::{Opcode, Returned, Status};

@@ -3,7 +3,8 @@
 
 use super::arrival::{About, Arrival, Payload};
 use super::bundle::Inner;
-use super::endpoint::Shared;
+use super::endpoint::{Entry, Shared};
+use super::leaf::{LeafCall, LeafEntry, LeafMessage, LeafToken};
 use super::returned::{Opcode, Returned, Status};
 use super::send;
 use super::token::{Answer, Call, Data, Landed, Message, Offer, Source, Token, Verdict};
@@ -99,19 +100,19 @@ pub(crate) fn finish(inner: &Inner, guard: &mut Locked, call: &Call<'_>, verdict
 fn reply(engine: &mut Engine, call: &Call<'_>, handler: u8) {
     let request = call.request;
     let &About { channel, slot, tell, src, reply_to, .. } = request;
-    let (kind, words) = (Kind::ReplyShort, call.words_count() as u8);
+    let (kind, words) = (Kind::ReplyShort, call.said.count() as u8);
     let header = Header { kind, words, handler, slot, tell: false, channel: reply_to, offset: 0 };
-    let sent = match call.few_words() {
+    let sent = match call.said.few() {
         Some(few) => send::try_few(engine, src, header, few),
-        None => send::try_short(engine, src, header, &call.words()),
+        None => send::try_short(engine, src, header, &call.said.all()),
     };
     let sent = match sent {
         Ok(true) => Ok(()),
-        Ok(false) => send::now(engine, src, header, &call.words(), send::Payload::None),
+        Ok(false) => send::now(engine, src, header, &call.said.all(), send::Payload::None),
         Err(fault) => Err(fault),
     };
     if sent.is_err() {
-        send::reply_came_back(engine, request, kind, handler, call.words());
+        send::reply_came_back(engine, request, kind, handler, call.said.all());
     }
     if tell {
         send::tell(engine, channel, slot);
@@ -161,18 +162,32 @@ fn handle(call: &Call<'_>, payload: &mut Payload) -> Verdict {
     }
     let is_answer = is_reply(about.kind);
     let verdict = match shared.handlers[usize::from(about.handler)].get() {
-        Some(run) => run(Message {
+        Some(Entry::Usual(run)) => run(Message {
             opcode: Opcode::of(about.kind),
             source: Source { rank: about.src },
             token: (!is_answer).then_some(Token { call }),
             words: &about.words,
             data,
         }),
+        Some(Entry::Leaf(run)) => handle_late(run, call, is_answer),
         None => Err(Status::BadHandler),
     };
     if let (true, Err(why)) = (is_answer, verdict) {
         returned(shared, about, why);
         return Ok(());
+    }
+    verdict
+}
+
+/// Calls a leaf handler that was not there yet when its message came, or whose kind of message it is not.
+#[cold]
+fn handle_late(run: &LeafEntry, call: &Call<'_>, is_answer: bool) -> Verdict {
+    let (about, leaf) = (call.request, LeafCall::new());
+    let (opcode, source) = (Opcode::of(about.kind), Source { rank: about.src });
+    let token = (!is_answer).then_some(LeafToken { call: &leaf, source });
+    let verdict = run(LeafMessage { opcode, source, token, words: &about.words });
+    if let Some(handler) = leaf.handler.get() {
+        call.answer_short(handler, &leaf.said.all());
     }
     verdict
 }

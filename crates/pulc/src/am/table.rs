@@ -16,7 +16,7 @@ use super::token::Landing;
 use super::wire::{Header, Kind};
 use crate::spare::Spare;
 use pulc_base::{Proto, Rank};
-use pulc_handler::{Outbox, TransferId};
+use pulc_handler::{Outbox, TransferId, leaf};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,6 +35,8 @@ pub(crate) struct AmTable {
     pub unmaps: Vec<(Rank, u32)>,
     /// Channels with acknowledgements that have not left.
     pub acks_due: Vec<u32>,
+    /// Whoever polls now sends them afterwards.
+    pub acks_wait: bool,
     pub spare: Spare,
     /// Messages that have been handled, to be used again. What changes hands is the box.
     #[expect(clippy::vec_box, reason = "a message stays where it is while it waits, runs and rests")]
@@ -70,6 +72,10 @@ pub(crate) struct BundleState {
     pub sequential: bool,
     /// Handlers that run now.
     pub running: u32,
+    /// Leaf handlers that have run since somebody asked.
+    pub leaves_ran: usize,
+    /// What one of them has panicked with.
+    pub panicked: Option<leaf::Panic>,
 }
 
 pub(crate) struct EndpointState {
@@ -99,11 +105,18 @@ impl AmTable {
         AmTable { credits_max, allowance: Allowance::new(ranks), ..AmTable::default() }
     }
 
-    /// A handler may run now.
+    /// A handler may run now, or a leaf handler has run.
     #[inline]
     pub fn is_ready(&mut self, bundle: u32) -> bool {
+        let Some(state) = self.bundles.get(bundle) else { return false };
+        state.leaves_ran > 0 || !state.inbox.is_empty() && (!state.sequential || state.running == 0)
+    }
+
+    /// Leaf handlers of a bundle that have run since this was last asked, and whether one has panicked.
+    #[inline]
+    pub fn leaves(&mut self, bundle: u32) -> (usize, bool) {
         let state = self.bundles.get(bundle);
-        state.is_some_and(|state| !state.inbox.is_empty() && (!state.sequential || state.running == 0))
+        state.map_or((0, false), |state| (std::mem::take(&mut state.leaves_ran), state.panicked.is_some()))
     }
 
     /// The next message whose handler may run. The credit of an answered request comes back here, so that what waits in the

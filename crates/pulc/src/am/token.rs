@@ -1,7 +1,8 @@
 //! What a handler is given: the token that answers its request, what landed, what is offered. Called with the engine unlocked,
 //! in the thread that runs the handler; a token lives no longer than its handler and answers at most once, by its type.
 
-use super::args::{Args, FEW, LongReply, MediumReply, Reply, WORDS_MAX, Words};
+use super::answer::Said;
+use super::args::{Args, LongReply, MediumReply, Reply, Words};
 use super::arrival::About;
 use super::endpoint::Shared;
 use super::peer::{Bytes, settled};
@@ -38,55 +39,20 @@ pub(crate) struct Call<'a> {
     /// Not one of ours that came back, nor a reply.
     pub is_request: bool,
     pub answer: Cell<Answer>,
-    /// Arguments of a short answer, one by one: see `Words::assign`.
-    words: [Cell<u64>; WORDS_MAX],
-    count: Cell<usize>,
+    /// Arguments of a short answer.
+    pub said: Said,
 }
 
 impl<'a> Call<'a> {
     #[inline]
     pub fn of(process: &'static Process, request: &'a About, is_request: bool) -> Call<'a> {
-        let words = [const { Cell::new(0) }; WORDS_MAX];
-        Call { process, request, is_request, answer: Cell::new(Answer::None), words, count: Cell::new(0) }
+        Call { process, request, is_request, answer: Cell::new(Answer::None), said: Said::nothing() }
     }
 
     #[inline(always)]
-    fn answer_short(&self, handler: u8, words: &Words) {
-        let all = words.all();
-        for at in 0..FEW {
-            if let Some(word) = all.get(at) {
-                self.words[at].set(*word);
-            }
-        }
-        if all.len() > FEW {
-            self.words.iter().zip(all).skip(FEW).for_each(|(place, word)| place.set(*word));
-        }
-        self.count.set(all.len());
+    pub fn answer_short(&self, handler: u8, words: &Words) {
+        self.said.say(words);
         self.answer.set(Answer::Short { handler });
-    }
-
-    /// Arguments of a short answer.
-    #[inline]
-    pub fn words_count(&self) -> usize {
-        self.count.get()
-    }
-
-    /// They themselves, if there are few, with zeros behind them.
-    #[inline(always)]
-    pub fn few_words(&self) -> Option<[u64; FEW]> {
-        let word = |at: usize| self.words[at].get();
-        match self.count.get() {
-            0 => Some([0, 0, 0]),
-            1 => Some([word(0), 0, 0]),
-            2 => Some([word(0), word(1), 0]),
-            FEW => Some([word(0), word(1), word(2)]),
-            _ => None,
-        }
-    }
-
-    /// They themselves.
-    pub fn words(&self) -> Words {
-        Words::new(std::array::from_fn(|at| self.words[at].get()), self.count.get())
     }
 }
 

@@ -40,6 +40,12 @@ fn handlers_that_never_reply_give_the_credit_back() {
 }
 
 #[test]
+fn leaf_handlers_answer_for_a_rank_that_waits_in_a_port() {
+    Job::on_one_node("am_leaf", 2).succeeds();
+    Job::on_nodes("am_leaf", &[1, 1]).succeeds();
+}
+
+#[test]
 fn payloads_of_every_kind_and_size_arrive_whole_on_one_node() {
     Job::on_one_node("am_sizes", 2).succeeds();
 }

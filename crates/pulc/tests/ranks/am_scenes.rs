@@ -41,6 +41,7 @@ pub fn play(scene: &str) {
         "returned" => stage.returned(),
         "last_reply" => stage.last_reply(),
         "idle" => stage.idle(),
+        "leaf" => stage.leaf(),
         "served" => stage.served(),
         other => panic!("no scene {other}"),
     }
@@ -152,6 +153,55 @@ impl Stage {
         self.bundle.wait_until(HANG, || answers.load(Ordering::Relaxed) == all).unwrap();
         assert!(peers.iter().all(|peer| peer.credits() == (1, 1)));
         self.part();
+    }
+
+    /// Rank 1 waits in a port all the time; its leaf handlers answer all the same.
+    fn leaf(&self) {
+        const COUNT: u64 = 2000;
+        let port = self.pulc.open_port("end of leaves").unwrap();
+        let seen = Arc::new(AtomicU64::new(0));
+        self.endpoint.on_leaf(PING, |token, (a, b)| token.reply(PONG, (a + 1, b + 2))).unwrap();
+        let add = Arc::clone(&seen);
+        self.endpoint.on_leaf_reply(PONG, move |_, (a, b)| bump(&add, a * 1000 + b)).unwrap();
+        let notes = Arc::new(AtomicU64::new(0));
+        let add = Arc::clone(&notes);
+        let run = move |_: pulc::am::LeafToken<'_>, words: [u64; 8]| {
+            assert_eq!(words, std::array::from_fn(|at| words[0] + at as u64));
+            bump(&add, 1);
+        };
+        self.endpoint.on_leaf(NOTE, run).unwrap();
+        let other = self.other(4);
+        self.part();
+        if self.me.0 == 1 {
+            port.recv(pulc::From::Any, pulc::Match::Any, &mut [0; 8]).unwrap();
+            assert_eq!(notes.load(Ordering::Relaxed), COUNT);
+        } else {
+            let mut expected = 0;
+            for turn in 0..COUNT {
+                other.request(&self.bundle, PING, (turn, 7)).unwrap();
+                expected += (turn + 1) * 1000 + 9;
+                if turn % 5 == 0 {
+                    self.bundle.wait_until(HANG, || seen.load(Ordering::Relaxed) == expected).unwrap();
+                }
+            }
+            self.bundle.wait_until(HANG, || seen.load(Ordering::Relaxed) == expected).unwrap();
+            let group = Group::new();
+            for turn in 0..COUNT {
+                let words = std::array::from_fn(|at| turn + at as u64);
+                if turn % 7 == 0 {
+                    other.telling(Some(&group)).request(&self.bundle, NOTE, words).unwrap();
+                } else {
+                    other.request(&self.bundle, NOTE, words).unwrap();
+                }
+            }
+            assert_eq!(self.bundle.wait_group(&group, HANG).unwrap(), 0);
+            self.bundle.wait_until(HANG, || other.credits() == (4, 4)).unwrap();
+            let to = pulc::Address::new(Rank(1), "end of leaves");
+            port.send(&to, 0, &[0; 8]).unwrap();
+        }
+        self.part();
+        let tally = self.bundle.tally();
+        assert!(tally.strays == 0 && tally.returned == 0, "{tally:?}");
     }
 
     fn never_replies(&self) {

@@ -1,5 +1,7 @@
 //! Active messages in a process without a launcher: rank 0 of 1, which asks itself.
 
+mod leaf;
+
 use pulc::am::{Bundle, Endpoint, Event, Fetch, Group, Medium, Mode, Opcode, Peer, Posted, Reply, Short, Words};
 use pulc::{Error, Pulc};
 use std::sync::atomic::{AtomicU64, Ordering};
