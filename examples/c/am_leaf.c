@@ -52,7 +52,7 @@ static void bye(const pulc_am_call *call, void *context)
     byes++;
 }
 
-/* One that breaks its promise is told so. */
+/* One that breaks its promise is told so, here and on standard error. */
 static void cheat(const pulc_am_call *call, void *context)
 {
     (void)call;
