@@ -42,9 +42,10 @@ mod tests {
 
     #[test]
     fn what_it_panics_with_is_handed_back_and_the_thread_is_out_of_it() {
+        life::watch_forks();
         assert!(!is_running());
         assert_eq!(run(|| (is_running(), 7)).unwrap(), (true, 7));
-        let panicked = run(|| std::panic::panic_any(5_u8)).map(|()| ()).unwrap_err();
+        let panicked = run::<()>(|| std::panic::panic_any(5_u8)).unwrap_err();
         assert_eq!(panicked.downcast_ref::<u8>(), Some(&5));
         assert!(!is_running());
     }
