@@ -55,6 +55,8 @@ pub struct Connection {
     /// TCP_NODELAY as the program wants it, once it is not what the kernel has.
     pub has_nodelay: AtomicBool,
     pub nodelay: AtomicU32,
+    /// TCP_CORK as the program wants it, where the kernel was not told because nothing goes by it.
+    pub has_cork: AtomicBool,
     /// There from phase `JOINED` on, until the place is freed.
     has_end: AtomicBool,
     end: UnsafeCell<MaybeUninit<End>>,
@@ -79,6 +81,7 @@ impl Connection {
             sleeps: AtomicU32::new(UNKNOWN),
             has_nodelay: AtomicBool::new(false),
             nodelay: AtomicU32::new(0),
+            has_cork: AtomicBool::new(false),
             has_end: AtomicBool::new(false),
             end: UnsafeCell::new(MaybeUninit::uninit()),
         }
@@ -135,6 +138,7 @@ impl Connection {
         self.edges.store(0, Ordering::Relaxed);
         self.sleeps.store(UNKNOWN, Ordering::Relaxed);
         self.has_nodelay.store(false, Ordering::Relaxed);
+        self.has_cork.store(false, Ordering::Relaxed);
         let role = match role {
             Role::Active => 1,
             Role::Passive => 2,

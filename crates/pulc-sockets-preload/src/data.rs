@@ -139,7 +139,12 @@ calls! {
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t = send_message(fd, message, flags);
     fn sendfile(fd: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t = {
         let kernel = || next::sendfile(fd, from, at, len);
-        table::write(fd).map_or_else(kernel, |call| moving::send_past(&call, fd, kernel))
+        let by_kernel = |at: *mut off_t, len| next::sendfile(fd, from, at, len);
+        match table::write(fd) {
+            Some(call) => moving::send_file(&call, fd, from, at, len, by_kernel)
+                .unwrap_or_else(|| moving::send_past(&call, fd, kernel)),
+            None => kernel(),
+        }
     };
     fn sendfile64(fd: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t = sendfile(fd, from, at, len);
 }

@@ -5,8 +5,8 @@ use crate::asleep::{self, Asleep};
 use crate::kernel::Socket;
 use crate::next::{self, set_errno};
 use crate::promoted::{end_of, is_nonblocking, retire, socket};
-use crate::table::Call;
-use libc::{c_int, c_void, iovec, msghdr, ssize_t};
+use crate::table::{Call, quietly};
+use libc::{c_int, c_void, iovec, msghdr, off_t, ssize_t};
 use pulc_sockets::message::Reason;
 use pulc_sockets::{End, Flag, Incoming, Outgoing, Wait};
 use std::io::{IoSlice, IoSliceMut};
@@ -23,6 +23,8 @@ const RECEIVE: c_int = libc::MSG_PEEK
     | libc::MSG_CMSG_CLOEXEC;
 /// Flags with which the ring can send.
 const SEND: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE | libc::MSG_EOR;
+/// Bytes of a file that are copied rather than sent by the kernel.
+const FILE_BYTES: usize = 8192;
 /// Bytes that are dropped at a time.
 const SCRATCH: usize = 4096;
 
@@ -281,6 +283,43 @@ pub fn send_past(call: &Call, fd: c_int, by_kernel: impl FnOnce() -> ssize_t) ->
         Some(end) => past(end, &socket(call, fd), by_kernel),
         None => by_kernel(),
     }
+}
+
+/// Sends a short piece of a file by the ring, as servers do with small files: `sendfile` by the kernel would leave the ring for each. `None` when
+/// the kernel is to do it alone: when it is long, since there no byte is copied, where the file's own position is meant, and wherever
+/// something is unusual, because the kernel knows what to say then.
+///
+/// # Safety
+/// As for `sendfile`.
+pub unsafe fn send_file(
+    call: &Call,
+    fd: c_int,
+    from: c_int,
+    at: *mut off_t,
+    len: usize,
+    by_kernel: impl Fn(*mut off_t, usize) -> ssize_t,
+) -> Option<ssize_t> {
+    let is_by_ring = call.is_aware() && end_of(call).is_some_and(End::sends_by_ring);
+    if !is_by_ring || at.is_null() || len == 0 || len > FILE_BYTES {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let start = unsafe { at.read() };
+    let mut bytes = [MaybeUninit::<u8>::uninit(); FILE_BYTES];
+    // SAFETY: room for `len` bytes, which are at most as many as there are.
+    let got = quietly(|| unsafe { libc::syscall(libc::SYS_pread64, from, bytes.as_mut_ptr(), len, start) });
+    // The end of the file is less than was asked for, and the kernel sends as little.
+    let got = usize::try_from(got).ok().filter(|got| (1..=len).contains(got))?;
+    let part = iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: got };
+    let rest = |gone: usize| {
+        let mut place = start + gone as off_t;
+        by_kernel(&raw mut place, got - gone)
+    };
+    // SAFETY: the first `got` bytes are written.
+    let sent = unsafe { send(call, fd, &raw const part, 1, 0, rest) }?;
+    // SAFETY: the caller's promise.
+    unsafe { at.write(start + sent.max(0) as off_t) };
+    Some(sent)
 }
 
 /// Parts without their first `gone` bytes, at most `PARTS` of them.

@@ -89,6 +89,15 @@ fn is_kept(call: &Call, level: c_int, name: c_int, value: c_int) -> bool {
     if (level, name) == (libc::IPPROTO_TCP, libc::TCP_CORK)
         && let Some(end) = connection.end()
     {
+        // A ring hands everything on at once, and so may a kernel that it goes back to meanwhile: a cork promises nobody that bytes wait.
+        if value != 0 && !end.is(Flag::Corked) && end.is_ready() && !end.is_over() {
+            connection.has_cork.store(true, Ordering::Relaxed);
+            return true;
+        }
+        if connection.has_cork.load(Ordering::Relaxed) {
+            connection.has_cork.store(value != 0, Ordering::Relaxed);
+            return true;
+        }
         // The next bytes go to the kernel, and stay there until it is pulled.
         end.set(Flag::Corked, value != 0);
     }
@@ -110,17 +119,28 @@ pub unsafe extern "C-unwind" fn getsockopt(
     let result = unsafe { next::getsockopt(fd, level, name, value, len) };
     if let Some(call) = call
         && result == 0
-        && (level, name) == (libc::IPPROTO_TCP, libc::TCP_NODELAY)
-        && call.connection.has_nodelay.load(Ordering::Relaxed)
+        && let Some(kept) = kept(&call, level, name)
     {
         // SAFETY: the kernel has written an int there, or as many bytes of it as there is room.
         unsafe {
             if !len.is_null() && *len as usize >= size_of::<c_int>() {
-                value.cast::<c_int>().write_unaligned(call.connection.nodelay.load(Ordering::Relaxed) as c_int);
+                value.cast::<c_int>().write_unaligned(kept);
             }
         }
     }
     result
+}
+
+/// What the program has set and the kernel was not told.
+fn kept(call: &Call, level: c_int, name: c_int) -> Option<c_int> {
+    let connection = call.connection;
+    match (level, name) {
+        (libc::IPPROTO_TCP, libc::TCP_NODELAY) => {
+            connection.has_nodelay.load(Ordering::Relaxed).then(|| connection.nodelay.load(Ordering::Relaxed) as c_int)
+        }
+        (libc::IPPROTO_TCP, libc::TCP_CORK) => connection.has_cork.load(Ordering::Relaxed).then_some(1),
+        _ => None,
+    }
 }
 
 /// # Safety

@@ -15,19 +15,19 @@ const WORDS: usize = 256;
 const BITS: usize = 64;
 
 /// When a wait ends; `None`: never.
-struct Deadline(Option<Instant>);
+pub struct Deadline(Option<Instant>);
 
 impl Deadline {
-    fn after(limit: Option<Duration>) -> Deadline {
+    pub fn after(limit: Option<Duration>) -> Deadline {
         Deadline(limit.and_then(|limit| Instant::now().checked_add(limit)))
     }
 
-    fn left(&self) -> Option<Duration> {
+    pub fn left(&self) -> Option<Duration> {
         self.0.map(|end| end.saturating_duration_since(Instant::now()))
     }
 }
 
-fn time(duration: Duration) -> timespec {
+pub fn time(duration: Duration) -> timespec {
     timespec { tv_sec: duration.as_secs() as _, tv_nsec: duration.subsec_nanos() as _ }
 }
 
@@ -38,7 +38,7 @@ pub fn duration(limit: &timespec) -> Option<Duration> {
 }
 
 /// Calls `what` with the end of a followed descriptor that has a ring.
-fn with_end<T>(fd: c_int, what: impl FnOnce(&End, &Socket) -> T) -> Option<T> {
+pub fn with_end<T>(fd: c_int, what: impl FnOnce(&End, &Socket) -> T) -> Option<T> {
     let call = table::touch(fd)?;
     let end = end_of(&call)?;
     Some(what(end, &socket(&call, fd)))

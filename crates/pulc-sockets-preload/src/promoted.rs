@@ -158,6 +158,9 @@ pub fn leave(fd: c_int, reason: Reason) {
                 if connection.has_nodelay.load(Ordering::Relaxed) {
                     set_option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, nodelay as c_int);
                 }
+                if connection.has_cork.load(Ordering::Relaxed) {
+                    set_option(fd, libc::IPPROTO_TCP, libc::TCP_CORK, 1);
+                }
                 return;
             }
             Parting::Failed(libc::EAGAIN) | Parting::Soon | Parting::Unread(_) => pause(look),

@@ -9,7 +9,7 @@ use crate::connection::Connection;
 use crate::kernel::core;
 use crate::members::{ALL, Held, MEMBERS, Member, SETS, Set};
 use crate::promoted::end_of;
-use crate::{postponed, table};
+use crate::{polls, postponed, table};
 use libc::{c_int, epoll_event};
 use pulc_sockets::{End, Flag, Luck, Other};
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -288,6 +288,43 @@ pub fn is_kernel_first(number: u32) -> bool {
 /// The kernel had something although the rings were empty.
 pub fn kernel_was_busy(number: u32) {
     ALL[number as usize].busy.store(BUSY, Ordering::Relaxed);
+}
+
+/// Of what the kernel has found, takes away what only a bell made readable; how many are left, in their order. A program that is told of
+/// bytes where there are none gets `EAGAIN`, and some take that for an error. Nothing is taken away where no bell was.
+pub fn without_bells(number: u32, events: &mut [epoll_event]) -> usize {
+    let mut left = 0;
+    for at in 0..events.len() {
+        let mut event = events[at];
+        let input = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
+        if event.events & input != 0 && is_bell(number, event.u64) {
+            event.events &= !input;
+        }
+        // What the kernel reports without being asked stays, as does room to send.
+        if event.events != 0 {
+            events[left] = event;
+            left += 1;
+        }
+    }
+    left
+}
+
+/// Whether the member that the kernel calls so has nothing but bells. Several may be called the same: then none may have more.
+fn is_bell(number: u32, data: u64) -> bool {
+    let (mut from, mut has_rung) = (0, false);
+    loop {
+        let next = ALL[number as usize].with(|members, count| {
+            let rest = members[..*count].get(from..)?;
+            let at = rest.iter().position(|member| member.kernel_data == data)?;
+            Some((from + at + 1, rest[at].fd))
+        });
+        let Some((after, fd)) = next.flatten() else { return has_rung };
+        from = after;
+        match polls::with_end(fd, |end, kernel| (end.unread() != 0, end.were_only_bells(kernel))) {
+            Some((true, _)) | None => return false,
+            Some((false, rung)) => has_rung |= rung,
+        }
+    }
 }
 
 /// Events of members whose rings have something; never two of one member. `events` has room for `max`.

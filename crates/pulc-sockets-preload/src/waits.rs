@@ -1,10 +1,13 @@
 //! The calls that wait for several descriptors: which of them have to do with a ring is decided here, the rest is the kernel's.
 
 use crate::asleep::Asleep;
+use crate::connection::FOLLOWED;
+use crate::polls::Deadline;
 use crate::postponed::{self, Waiting};
 use crate::table::{self, quietly};
 use crate::{next, polls, sets};
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// The entries of a `poll` that has to do with followed connections.
@@ -140,6 +143,27 @@ pub unsafe extern "C-unwind" fn pselect(
     }
 }
 
+/// How long the kernel is to wait.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ask {
+    Look,
+    /// As the program has said.
+    Sleep,
+    /// What is left of that.
+    Left(Duration),
+}
+
+impl Ask {
+    fn milliseconds(self, whole: c_int) -> c_int {
+        match self {
+            Ask::Look => 0,
+            Ask::Sleep => whole,
+            // Not shorter than was said.
+            Ask::Left(left) => c_int::try_from(left.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX),
+        }
+    }
+}
+
 /// Of a wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Length {
@@ -160,29 +184,41 @@ impl Length {
 }
 
 /// A wait for a set: the rings first, but for the kernel's turns; then, if that has paid, a look around; then asleep, once more the
-/// rings, and the kernel.
+/// rings, and the kernel. What only a bell made readable is not told, and waited on.
 ///
 /// # Safety
-/// `events` has room for `max` events; `kernel` waits, or only looks if told so.
+/// `events` has room for `max` events; `kernel` waits as long as it is told, and writes as many events as it says.
 unsafe fn wait(
     set: c_int,
     events: *mut epoll_event,
     max: c_int,
-    length: Length,
-    kernel: impl Fn(bool) -> c_int,
+    limit: Option<Duration>,
+    kernel: impl Fn(Ask) -> c_int,
 ) -> c_int {
+    let length = Length::of(limit);
     let number = sets::number(set);
     let room = usize::try_from(max).unwrap_or(0);
     // SAFETY: below `max`, the caller's promise.
     let put = |at: usize, event: epoll_event| unsafe { events.add(at).write_unaligned(event) };
-    let kernel = |look| {
-        let _waiting = Waiting::enter(number);
-        kernel(look)
+    // `None`: there were only bells.
+    let kernel = |ask| {
+        let waiting = Waiting::enter(number);
+        let found = kernel(ask);
+        drop(waiting);
+        let count = usize::try_from(found).unwrap_or(0);
+        if count == 0 || !sets::has_members(number) {
+            return Some(found);
+        }
+        // SAFETY: the kernel has written so many.
+        let found = unsafe { std::slice::from_raw_parts_mut(events, count) };
+        let left = quietly(|| sets::without_bells(number, found));
+        (left > 0).then_some(left as c_int)
     };
+    let look = || kernel(Ask::Look).unwrap_or(0);
     let has_members = sets::has_members(number) && room > 0 && !events.is_null();
     if has_members {
         if sets::is_kernels_turn(number) {
-            let found = kernel(true);
+            let found = look();
             if found != 0 {
                 return found;
             }
@@ -193,11 +229,11 @@ unsafe fn wait(
         }
     }
     if length == Length::None {
-        return kernel(true);
+        return look();
     }
     if has_members && length == Length::Long {
         if sets::is_kernel_first(number) {
-            let found = kernel(true);
+            let found = look();
             if found != 0 {
                 sets::kernel_was_busy(number);
                 return found;
@@ -208,16 +244,28 @@ unsafe fn wait(
             return found as c_int;
         }
     }
-    let asleep = Asleep::enter(number);
-    if has_members {
-        let found = sets::collect(number, room, put);
-        if found > 0 {
-            return found as c_int;
+    let deadline = Deadline::after(limit.filter(|_| FOLLOWED.load(Ordering::Relaxed) != 0));
+    let mut ask = Ask::Sleep;
+    loop {
+        // Anew for each sleep: whoever has rung for this one rings for the next.
+        let asleep = Asleep::enter(number);
+        if has_members {
+            let found = sets::collect(number, room, put);
+            if found > 0 {
+                return found as c_int;
+            }
+        }
+        let found = kernel(ask);
+        quietly(|| drop(asleep));
+        match (found, deadline.left()) {
+            (Some(found), _) => return found,
+            (None, Some(Duration::ZERO)) => return 0,
+            (None, Some(left)) => ask = Ask::Left(left),
+            // The first connections of the process have come meanwhile, and the wait began without a look at the clock.
+            (None, None) if limit.is_some() => return look(),
+            (None, None) => {}
         }
     }
-    let found = kernel(false);
-    quietly(|| drop(asleep));
-    found
 }
 
 /// # Safety
@@ -226,8 +274,8 @@ unsafe fn wait(
 pub unsafe extern "C-unwind" fn epoll_wait(set: c_int, events: *mut epoll_event, max: c_int, limit_ms: c_int) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        wait(set, events, max, Length::of(milliseconds(limit_ms)), |look| {
-            next::epoll_wait(set, events, max, if look { 0 } else { limit_ms })
+        wait(set, events, max, milliseconds(limit_ms), |ask| {
+            next::epoll_wait(set, events, max, ask.milliseconds(limit_ms))
         })
     }
 }
@@ -242,13 +290,10 @@ pub unsafe extern "C-unwind" fn epoll_pwait(
     limit_ms: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    let kernel = |look| {
-        let limit_ms = if look { 0 } else { limit_ms };
-        // SAFETY: the caller's promise.
-        unsafe { next::epoll_pwait(set, events, max, limit_ms, mask) }
-    };
     // SAFETY: the caller's promise.
-    unsafe { wait(set, events, max, Length::of(milliseconds(limit_ms)), kernel) }
+    let kernel = |ask: Ask| unsafe { next::epoll_pwait(set, events, max, ask.milliseconds(limit_ms), mask) };
+    // SAFETY: the caller's promise.
+    unsafe { wait(set, events, max, milliseconds(limit_ms), kernel) }
 }
 
 /// # Safety
@@ -261,21 +306,24 @@ pub unsafe extern "C-unwind" fn epoll_pwait2(
     limit: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    static NONE: timespec = timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the caller's promise.
     let wanted = unsafe { limit.as_ref() }.map(polls::duration);
-    let length = match wanted {
-        // The kernel refuses it.
-        Some(None) => Length::Short,
-        wanted => Length::of(wanted.flatten()),
-    };
-    let kernel = |look| {
-        let limit = if look { &raw const NONE } else { limit };
+    let kernel = |ask| {
+        let other = match ask {
+            Ask::Look => Some(polls::time(Duration::ZERO)),
+            Ask::Sleep => None,
+            Ask::Left(left) => Some(polls::time(left)),
+        };
+        let limit = other.as_ref().map_or(limit, |time| &raw const *time);
         // SAFETY: the caller's promise.
         unsafe { next::epoll_pwait2(set, events, max, limit, mask) }
     };
+    if wanted == Some(None) {
+        // Nonsense, which the kernel refuses.
+        return kernel(Ask::Sleep);
+    }
     // SAFETY: the caller's promise.
-    unsafe { wait(set, events, max, length, kernel) }
+    unsafe { wait(set, events, max, wanted.flatten(), kernel) }
 }
 
 /// # Safety

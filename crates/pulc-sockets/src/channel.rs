@@ -4,6 +4,7 @@
 use crate::kernel::Kernel;
 use crate::layout::{RING_BYTES, Side, at_end, at_rx, at_tx, end, is_ring, rx, tx};
 use crate::memory::{AtomicU32, AtomicU64, Memory};
+use crate::ring;
 use std::sync::atomic::Ordering;
 #[cfg(not(loom))]
 use {
@@ -217,6 +218,13 @@ impl End {
     #[inline]
     pub fn arrived(&self) -> u64 {
         self.in_tx64(tx::PUT).load(Ordering::SeqCst)
+    }
+
+    /// Asks for the line in which what is taken next begins.
+    #[inline]
+    pub(crate) fn expect_next(&self) {
+        let base = self.in_tx64(tx::BASE).load(Ordering::Relaxed);
+        ring::expect(&self.map, self.me.other(), self.in_rx64(rx::GOT).load(Ordering::Relaxed), base);
     }
 
     /// Bytes in the ring that nobody has taken.

@@ -90,6 +90,18 @@ impl End {
         }
     }
 
+    /// Whether what makes the kernel's socket readable were only bells for bytes that somebody has taken already: a bell that comes late, for
+    /// example. They are taken.
+    pub fn were_only_bells(&self, kernel: &impl Kernel) -> bool {
+        let seen = self.in_rx(rx::SEEN).load(Ordering::SeqCst);
+        let has_bells = is_ring(seen) || self.in_tx(tx::EPOCH).load(Ordering::SeqCst) != seen;
+        let before = self.in_rx64(rx::TAKEN).load(Ordering::SeqCst);
+        has_bells
+            && self.unread() == 0
+            && self.truth(kernel) == Wait::Yes
+            && self.in_rx64(rx::TAKEN).load(Ordering::SeqCst) != before
+    }
+
     /// An error that the kernel has told to somebody who only waited. A reset that only means the end is not kept: the kernel says the end
     /// from now on.
     pub fn keep_error(&self, number: i32) {
@@ -131,8 +143,9 @@ impl End {
             done += len;
         }
         if !peek {
-            // Release: copied before said.
-            self.in_rx64(rx::GOT).store(got.wrapping_add(done as u64), Ordering::SeqCst);
+            // Release: copied before said. Nobody decides by it whether to sleep: who waits for room waits in the kernel.
+            self.in_rx64(rx::GOT).store(got.wrapping_add(done as u64), Ordering::Release);
+            self.claim_next();
             if done == there && self.map.u32_at(at_bells(self.me.other())).load(Ordering::Relaxed) != 0 {
                 self.silence(kernel);
             }

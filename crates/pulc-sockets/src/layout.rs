@@ -34,7 +34,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"PULCsok2");
 #[cfg(not(loom))]
 pub const AT_MAGIC: usize = 0;
 
-const LINE: usize = 64;
+pub const LINE: usize = 64;
 
 /// One of the two ends of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -226,6 +226,9 @@ fn channel() -> Memory {
         (sender + tx::KERNEL_FROM, true),
         (receiver + rx::GOT, true),
         (receiver + rx::TAKEN, false),
+        // Of the other direction: where its next message would begin.
+        (at_tx(Side::Passive) + tx::PUT, false),
+        (at_tx(Side::Passive) + tx::BASE, false),
     ] {
         memory.long(at, is_live);
     }

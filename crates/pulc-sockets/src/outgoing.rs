@@ -189,6 +189,14 @@ impl End {
         }
     }
 
+    /// Whoever has just received answers, as a rule: the line that the answer begins in, which the other end has read long ago, is fetched
+    /// while the program thinks. Not after a message was sent: what stands in the same line may not have been read yet.
+    #[inline]
+    pub(crate) fn claim_next(&self) {
+        let base = self.out_tx64(tx::BASE).load(Ordering::Relaxed);
+        ring::claim(&self.map, self.me, self.out_tx64(tx::PUT).load(Ordering::Relaxed), base);
+    }
+
     /// Rings if somebody who reads here may be asleep and does not hear a bell already; true when the other end is gone.
     #[inline]
     fn ring_if_asleep(&self, board: &Board, kernel: &impl Kernel) -> bool {

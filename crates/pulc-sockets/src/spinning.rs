@@ -167,7 +167,7 @@ impl End {
 pub fn look_around(ends: &[&End], kernel: &impl Kernel) -> bool {
     let core = kernel.cpu() + 1;
     let rings = || ends.iter().filter(|end| is_ring(end.in_tx(tx::EPOCH).load(Ordering::Relaxed)));
-    let found = || rings().filter(|end| end.unread() != 0).count();
+    let found = || rings().filter(|end| end.unread() != 0).inspect(|end| end.expect_next()).count();
     let Some(first) = rings().next() else { return false };
     let others = || rings().map(|end| Other::on(end.peer_core(), core));
     let other = if others().any(|other| other.is_none()) {

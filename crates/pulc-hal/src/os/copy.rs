@@ -5,7 +5,7 @@
 //! memory. What arrives may be any mixture of old and new bytes; it is never trusted.
 
 use crate::os::copy_kernel::Kernel;
-use crate::os::memfd::SharedBytes;
+use crate::os::memfd::{SharedBytes, WriteMap};
 
 /// Copies out of shared memory.
 ///
@@ -39,6 +39,26 @@ impl SharedBytes<'_> {
         assert!(offset <= self.len() && to.len() <= self.len() - offset, "copy outside of {} shared bytes", self.len());
         // SAFETY: inside of the checked range, which is mapped as long as the value lives; `to` is exclusive private memory.
         unsafe { copy_with(to.as_mut_ptr(), self.as_ptr().add(offset), to.len(), stores) }
+    }
+}
+
+/// Asks for a cache line that will be read; a hint, whatever lies there.
+#[inline(always)]
+fn expect_line(line: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: the instruction reads nothing into a register and never faults, not even at an address that is not mapped.
+    unsafe {
+        std::arch::asm!("prefetcht0 byte ptr [{}]", in(reg) line, options(nostack, preserves_flags));
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = line;
+}
+
+impl WriteMap {
+    /// Asks for the cache line at `offset`, a multiple of 8, which will be read soon: it is on its way by then. Changes nothing.
+    #[inline(always)]
+    pub fn expect_line(&self, offset: usize) {
+        expect_line(self.u64_at(offset).as_ptr().cast());
     }
 }
 

@@ -2,7 +2,7 @@
 
 The same output is expected with the bypass and without. An argument seeds the random sizes."""
 
-import array, ctypes, fcntl, hashlib, os, random, select, selectors, socket, struct, sys, termios, threading, time
+import array, ctypes, errno, fcntl, hashlib, os, random, select, selectors, socket, struct, sys, termios, threading, time
 
 seed = int(sys.argv[1]) if len(sys.argv) > 1 else 1
 rng = random.Random(seed)
@@ -313,6 +313,44 @@ def test_sendfile():
     a.close(), b.close()
 
 
+def test_small_files():
+    a, b = pair()
+    warm(a, b)
+    data = blob(9000)
+    name = "/tmp/pulc-streams-small.%d" % os.getpid()
+    with open(name, "w+b") as file:
+        file.write(data)
+        file.flush()
+        expected, got = [], []
+        # As servers answer: corked, a head, a file of some length from some place, pulled.
+        for round in range(200):
+            first, count = rng.randrange(9000), rng.choice((1, 100, 1000, 8191, 8192, 8193, 20000))
+            if round % 3:
+                a.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+            corked = a.getsockopt(socket.IPPROTO_TCP, socket.TCP_CORK)
+            head = b"%d," % round
+            a.sendall(head)
+            sent = os.sendfile(a.fileno(), file.fileno(), first, count)
+            if corked:
+                a.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+            piece = head + data[first : first + sent]
+            expected.append((corked, sent == min(count, len(data) - first)))
+            got.append(exactly(b, len(piece)) == piece)
+        say("small files", expected, all(got), a.getsockopt(socket.IPPROTO_TCP, socket.TCP_CORK))
+        # What cannot be sent is refused as the kernel refuses it, and nothing is sent.
+        for place, count in ((-1, 10), (len(data), 10)):
+            try:
+                say("refused", os.sendfile(a.fileno(), file.fileno(), place, count))
+            except OSError as error:
+                say("refused", errno.errorcode[error.errno])
+        # The file's own position, which only the kernel moves.
+        os.lseek(file.fileno(), 100, os.SEEK_SET)
+        say("from where it stands", os.sendfile(a.fileno(), file.fileno(), None, 50), os.lseek(file.fileno(), 0, os.SEEK_CUR))
+        say(exactly(b, 50) == data[100:150])
+    os.unlink(name)
+    a.close(), b.close()
+
+
 def test_file_objects():
     a, b = pair()
     warm(a, b)
@@ -408,6 +446,7 @@ for test in (
     test_variable_arguments,
     test_pass,
     test_sendfile,
+    test_small_files,
     test_file_objects,
     test_out_of_band,
     test_many,
