@@ -26,6 +26,8 @@ mod rounds;
 mod row;
 mod shares;
 mod socket_end;
+mod socket_mpi;
+mod socket_nginx;
 mod socket_programs;
 mod socket_requests;
 mod sockets;

@@ -12,7 +12,7 @@ use crate::job::output;
 use crate::rounds::{BUDGET_QUICK, Wanted, measure};
 use crate::row::{Layer, Place};
 use between::Between;
-use find::{Kind, Mpi};
+pub use find::{Kind, Mpi, in_path, which};
 use pulc_base::clock::{Nanos, now};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -63,7 +63,7 @@ pub struct Args {
 }
 
 /// What every MPI compiles.
-const SOURCE: &str = include_str!("../assets/peers.c");
+pub const SOURCE: &str = include_str!("../assets/peers.c");
 /// Some MPIs take seconds for one collective with more processes than cores; longer than this nobody is waited for.
 const LIMIT: Nanos = Nanos::from_ms(60_000);
 const LIMIT_QUICK: Nanos = Nanos::from_ms(20_000);
@@ -86,7 +86,7 @@ struct Found {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Error> {
-    let folder = Folder::new()?;
+    let folder = Folder::new("pulc-peers")?;
     let mpis = all_mpis(args)?;
     let mut ready = Vec::new();
     let source = folder.0.join("peers.c");
@@ -239,12 +239,13 @@ impl Found {
     }
 }
 
-/// A folder for programs, gone at the end.
-struct Folder(PathBuf);
+/// A folder for programs and what they need, gone at the end.
+pub struct Folder(pub PathBuf);
 
 impl Folder {
-    fn new() -> Result<Folder, Error> {
-        let path = std::env::temp_dir().join(format!("pulc-peers-{}", std::process::id()));
+    /// A name that no other folder of this process has.
+    pub fn new(name: &str) -> Result<Folder, Error> {
+        let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).map_err(Error::system("make a folder for programs"))?;
         Ok(Folder(path))
     }

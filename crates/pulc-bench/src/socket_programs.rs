@@ -1,4 +1,4 @@
-//! Programs of others that `sockets` measures where they are installed: redis with its own client, and iperf3. Must leave no process and
+//! Programs of others that `sockets` measures where they are installed: redis with its own client, and iperf3 (nginx and Open MPI are in rooms of their own). Must leave no process and
 //! no file behind.
 
 use crate::Error;
@@ -31,9 +31,21 @@ pub fn has_iperf() -> bool {
     is_there(IPERF)
 }
 
-fn free_port() -> Result<u16, Error> {
+pub fn free_port() -> Result<u16, Error> {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     Ok(free.map_err(Error::system("find a free port"))?.port())
+}
+
+/// Waits until a server takes connections.
+pub fn wait_for(port: u16) -> Result<(), Error> {
+    let started = now();
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        if now().since(started) > LIMIT {
+            return Err(Error::Hung { seconds: LIMIT.0 / 1_000_000_000 });
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    Ok(())
 }
 
 /// Redis and its own client: requests a second.
@@ -46,13 +58,7 @@ pub fn redis(path: Path, clients: u32, pipeline: u32, requests: u32) -> Result<f
     words.extend(["--appendonly", "no", "--unixsocket"].map(OsString::from));
     words.push(socket.clone().into());
     let server = start(&words, Stdio::null())?;
-    let started = now();
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        if now().since(started) > LIMIT {
-            return Err(Error::Hung { seconds: LIMIT.0 / 1_000_000_000 });
-        }
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    wait_for(port)?;
     let mut words = before(path)?;
     words.push(REDIS_BENCHMARK.into());
     match path {

@@ -1,11 +1,12 @@
 //! `pulc bench sockets`: unmodified programs on kernel TCP, on unix sockets and with the sockets bypass, in the same run: a 64-byte
-//! ping-pong, requests of one and of many clients, a stream, connections a second, and redis and iperf3 where they are installed. Called by
+//! ping-pong, requests of one and of many clients, a stream, connections a second, and redis, iperf3, nginx with wrk and Open MPI over TCP where they are installed. Called by
 //! the command line. Rounds are interleaved, and what is shown of the bypass beside kernel TCP are ratios within a round, with the interval in
 //! which their median lies; a row whose bytes did not go through rings says so.
 
 use crate::job::{output, this_program};
-use crate::{Error, socket_programs};
-use pulc_base::clock::Nanos;
+use crate::socket_mpi::OverTcp;
+use crate::{Error, socket_nginx, socket_programs};
+use pulc_base::clock::{Nanos, now};
 use pulc_hal::os::cpu;
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
@@ -28,6 +29,8 @@ pub struct Args {
 }
 
 pub const LIMIT: Nanos = Nanos::from_ms(120_000);
+/// For a server that was asked to end.
+const PATIENCE: Nanos = Nanos::from_ms(5_000);
 const MILLIS: u32 = 300;
 const MILLIS_QUICK: u32 = 30;
 /// Where there are many.
@@ -73,6 +76,8 @@ enum Contest {
     Requests { clients: u32, cores: Cores },
     Redis { clients: u32, pipeline: u32, requests: u32 },
     Iperf { streams: u32, megabytes: u32 },
+    Nginx { clients: u32 },
+    Mpi { bytes: usize },
 }
 
 impl Contest {
@@ -86,24 +91,26 @@ impl Contest {
                 format!("redis SET, {clients} clients, pipeline {pipeline}, 1000/s")
             }
             Contest::Iperf { streams, .. } => format!("iperf3, streams: {streams}, GB/s"),
+            Contest::Nginx { clients } => format!("nginx, 1000 bytes, {clients} clients of wrk, 1000/s"),
+            Contest::Mpi { bytes } => format!("Open MPI over TCP, {bytes} bytes one way, ns"),
         }
     }
 
     /// A figure in the unit of the name.
     fn shown(self, figure: f64) -> f64 {
         match self {
-            Contest::Pingpong(_) => figure,
+            Contest::Pingpong(_) | Contest::Mpi { .. } => figure,
             Contest::Stream | Contest::Iperf { .. } => figure / 1e9,
-            Contest::Connect | Contest::Requests { .. } | Contest::Redis { .. } => figure / 1e3,
+            Contest::Connect | Contest::Requests { .. } | Contest::Redis { .. } | Contest::Nginx { .. } => figure / 1e3,
         }
     }
 
     /// How many times better than `other`.
     fn ratio(self, figure: f64, other: f64) -> f64 {
-        if matches!(self, Contest::Pingpong(_)) { other / figure } else { figure / other }
+        if matches!(self, Contest::Pingpong(_) | Contest::Mpi { .. }) { other / figure } else { figure / other }
     }
 
-    fn measure(self, path: Path, millis: u32) -> Result<f64, Error> {
+    fn measure(self, path: Path, millis: u32, mpi: Option<&OverTcp>) -> Result<f64, Error> {
         match self {
             Contest::Pingpong(cores) => ends("pingpong", path, cores, 1, millis),
             Contest::Stream => ends("stream", path, Cores::Free, 1, millis),
@@ -115,12 +122,27 @@ impl Contest {
             Contest::Iperf { streams, megabytes } => {
                 socket_programs::iperf(path, streams, (megabytes * millis).div_ceil(MILLIS))
             }
+            Contest::Nginx { clients } => socket_nginx::answers(path, clients),
+            Contest::Mpi { bytes } => mpi.map_or(Ok(f64::NAN), |mpi| mpi.latency(path, bytes, millis)),
         }
     }
 }
 
 /// A process that ends with its owner.
 pub struct Server(pub Child);
+
+impl Server {
+    /// Lets a server end that has children of its own to end.
+    pub fn ask_to_end(mut self) {
+        let asked = rustix::process::Pid::from_raw(self.0.id() as i32)
+            .map(|process| rustix::process::kill_process(process, rustix::process::Signal::TERM));
+        let started = now();
+        while matches!(asked, Some(Ok(()))) && matches!(self.0.try_wait(), Ok(None)) && now().since(started) < PATIENCE
+        {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+}
 
 impl Drop for Server {
     fn drop(&mut self) {
@@ -198,6 +220,10 @@ fn contests(only: &str) -> Vec<Contest> {
     if socket_programs::has_iperf() {
         contests.extend([1, 4].map(|streams| Contest::Iperf { streams, megabytes: 500 / streams }));
     }
+    if socket_nginx::is_there() {
+        contests.extend([1, CLIENTS].map(|clients| Contest::Nginx { clients }));
+    }
+    contests.extend([8, 64 << 10].map(|bytes| Contest::Mpi { bytes }));
     contests.retain(|contest| contest.name().contains(only));
     contests
 }
@@ -239,12 +265,12 @@ struct Seen {
 }
 
 impl Seen {
-    fn round(&mut self, contest: Contest, first: usize, millis: u32) -> Result<(), Error> {
+    fn round(&mut self, contest: Contest, first: usize, millis: u32, mpi: Option<&OverTcp>) -> Result<(), Error> {
         let mut figures = [0.0; PATHS.len()];
         for turn in 0..PATHS.len() {
             let at = (first + turn) % PATHS.len();
             let before = if PATHS[at] == Path::Bypass { ring_bytes()? } else { 0 };
-            figures[at] = contest.measure(PATHS[at], millis)?;
+            figures[at] = contest.measure(PATHS[at], millis, mpi)?;
             if PATHS[at] == Path::Bypass {
                 self.ring_bytes += ring_bytes()?.saturating_sub(before);
             }
@@ -278,13 +304,16 @@ impl Seen {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Error> {
-    let contests = contests(&args.only);
+    let mut contests = contests(&args.only);
+    let wants_mpi = contests.iter().any(|contest| matches!(contest, Contest::Mpi { .. }));
+    let mpi = if wants_mpi { OverTcp::find()? } else { None };
+    contests.retain(|contest| mpi.is_some() || !matches!(contest, Contest::Mpi { .. }));
     let (rounds, millis) = if args.quick { (1, MILLIS_QUICK) } else { (args.rounds, MILLIS) };
     let mut seen: Vec<Seen> = contests.iter().map(|_| Seen::default()).collect();
     for round in 0..rounds as usize {
         for (contest, seen) in contests.iter().zip(&mut seen) {
             // Another path is first in each round.
-            seen.round(*contest, round, millis)?;
+            seen.round(*contest, round, millis, mpi.as_ref())?;
         }
     }
     if !args.json {

@@ -107,6 +107,11 @@ impl Mpi {
 
     /// The words that start `ranks` processes of a program here.
     pub fn launch(&self, ranks: u32, program: &Path, words: &[&str]) -> Vec<OsString> {
+        self.launch_with(&[], ranks, program, words)
+    }
+
+    /// The same with more options of its launcher.
+    pub fn launch_with(&self, options: &[&str], ranks: u32, program: &Path, words: &[&str]) -> Vec<OsString> {
         let mut all: Vec<OsString> = vec!["env".into()];
         all.extend(self.environment());
         all.push((&self.launcher).into());
@@ -116,6 +121,7 @@ impl Mpi {
             Kind::Pulc | Kind::Mpich | Kind::Intel => {}
         }
         all.extend(self.permission());
+        all.extend(options.iter().map(OsString::from));
         all.extend([OsString::from("-n"), ranks.to_string().into(), program.into()]);
         all.extend(words.iter().map(OsString::from));
         all
@@ -199,7 +205,7 @@ pub fn in_path() -> Vec<Mpi> {
     found.into_iter().map(|(_, mpi)| mpi).collect()
 }
 
-fn which(name: &str) -> Option<PathBuf> {
+pub fn which(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
