@@ -1,5 +1,5 @@
 //! Servers and clients as people run them, on the kernel and with rings: redis with a replica, a monitor and a save in the background,
-//! nginx with curl, rsync over ssh. Each is a script beside this file that prints only what does not depend on time, so what it
+//! nginx with curl, rsync over ssh, iperf3, Open MPI told to use TCP. Each is a script beside this file that prints only what does not depend on time, so what it
 //! prints must be the same both times, and bytes must have gone through rings where they can. Called by `sockets`.
 
 use super::sockets::{Mode, isolated, without_rings};
@@ -21,7 +21,7 @@ struct Service {
 
 const CURL: (&str, &[&str]) = ("/usr/bin/curl", &["curl"]);
 
-const SERVICES: [Service; 3] = [
+const SERVICES: [Service; 5] = [
     Service {
         name: "redis",
         script: include_str!("redis.sh"),
@@ -47,6 +47,20 @@ const SERVICES: [Service; 3] = [
         ],
         has_rings: false,
         needs_root: true,
+    },
+    Service {
+        name: "iperf3",
+        script: include_str!("iperf3.sh"),
+        needs: &[("/usr/bin/iperf3", &["iperf3"])],
+        has_rings: true,
+        needs_root: false,
+    },
+    Service {
+        name: "Open MPI over TCP",
+        script: include_str!("openmpi.sh"),
+        needs: &[("/usr/bin/mpicc.openmpi", &["openmpi-bin", "libopenmpi-dev"])],
+        has_rings: true,
+        needs_root: false,
     },
 ];
 
