@@ -4,9 +4,10 @@
 
 use pulc_testkit::{Cluster, Finished, Host, run_within, skipped, token_in, wait_until};
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 const PULC: &str = env!("CARGO_BIN_EXE_pulc");
 
@@ -249,4 +250,34 @@ fn a_queued_job_runs_the_program_that_was_submitted_though_it_was_removed_since(
     assert!(refused.code() != Some(0) && refused.stderr.contains("/no/such/file"), "{refused:?}");
     host.pulc(&["down", "--all"]).expect_success();
     apart.cluster.expect_nothing_left();
+}
+
+/// Of guardian, keeper and psid any two may be killed in the same instant.
+#[test]
+fn the_directory_of_a_job_goes_whoever_is_killed() {
+    let passing = std::env::temp_dir().join(format!("pulc-staging-{}", std::process::id()));
+    fs::create_dir(&passing).unwrap();
+    for victims in [&["psid"][..], &["keeper"], &["psid", "keeper"], &["psid", "guardian"], &["keeper", "guardian"]] {
+        let mut command = Command::new(PULC);
+        command.args(["run", "-n", "1", "--stage", "dir", "sh", "-c", "echo $PPID; exec sleep 1000"]);
+        command.env("TMPDIR", &passing).env("PULC_INSTANCE", format!("staging{}", std::process::id()));
+        let mut run = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(run.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let keeper = line.trim().to_owned();
+        let status = fs::read_to_string(format!("/proc/{keeper}/status")).unwrap();
+        let guardian = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap().trim().to_owned();
+        assert!(fs::read_dir(&passing).unwrap().next().is_some(), "the job has no directory");
+        let pid_of = |victim: &&str| match *victim {
+            "psid" => run.id().to_string(),
+            "keeper" => keeper.clone(),
+            _ => guardian.clone(),
+        };
+        let killed = Command::new("kill").arg("-9").args(victims.iter().map(pid_of)).status().unwrap();
+        assert!(killed.success(), "{victims:?}");
+        run.wait().unwrap();
+        let is_empty = || fs::read_dir(&passing).unwrap().next().is_none().then_some(());
+        assert!(wait_until(is_empty).is_some(), "with {victims:?} killed something is left in {}", passing.display());
+    }
+    fs::remove_dir(&passing).unwrap();
 }

@@ -164,7 +164,7 @@ fn lossy(bytes: &[u8]) -> String {
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-fn from_hex(text: &[u8]) -> Option<Vec<u8>> {
+pub fn from_hex(text: &[u8]) -> Option<Vec<u8>> {
     let digit = |byte: u8| HEX.iter().position(|known| *known == byte).map(|at| at as u8);
     let (pairs, rest) = text.as_chunks::<2>();
     if !rest.is_empty() {

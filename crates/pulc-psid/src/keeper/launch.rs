@@ -25,6 +25,7 @@ use std::ffi::CString;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 /// All that the second phase needs.
 pub struct Prepared {
@@ -32,7 +33,7 @@ pub struct Prepared {
     pub addresses: Vec<Vec<SocketAddr>>,
     pub cgroup: Option<Cgroup>,
     /// The lock of the job's directory, for as long as the keeper lives.
-    pub room: Option<std::fs::File>,
+    pub room: Option<stage::Held>,
     program: CString,
     name: String,
     listener: Listener,
@@ -60,14 +61,15 @@ pub fn cgroup_name(job: pulc_base::JobId, node: pulc_base::NodeId) -> String {
 
 /// First phase.
 pub fn prepare(mut order: Prepare, guarded: &Guarded) -> Result<Prepared, String> {
-    guarded.leave_word(&Remains::of(order.job, order.node, None)).map_err(untold)?;
+    guarded.leave_word(&Remains::of(order.job, order.node, None).with_room(room_of(&order))).map_err(untold)?;
     raise_descriptor_limit();
     let script = open_script(&mut order)?;
     let input = open_input(&order)?;
     let program = find_program(&order.launch, order.program.as_deref())?;
-    let room = order.room.as_deref().map(pulc_control::stage::as_path);
-    let room =
-        room.map(stage::hold).transpose().map_err(|error| format!("cannot hold the job's directory: {error}"))?;
+    let room = room_of(&order)
+        .map(stage::hold)
+        .transpose()
+        .map_err(|error| format!("cannot hold the job's directory: {error}"))?;
     let mut random = vec![0u8; 16 * (order.count as usize + 1)];
     fill_random(&mut random)?;
     let (name_bits, cookies) = random.split_at(16);
@@ -96,6 +98,10 @@ pub fn prepare(mut order: Prepare, guarded: &Guarded) -> Result<Prepared, String
         .map_err(|error| format!("cannot open /dev/null: {error}"))?;
     let cgroup = Cgroup::make(&cgroup_name(order.job, order.node));
     Ok(Prepared { order, addresses, cgroup, room, program, name, listener, board, seats, pinning, null, script, input })
+}
+
+fn room_of(order: &Prepare) -> Option<&Path> {
+    order.room.as_deref().map(pulc_control::stage::as_path)
 }
 
 /// A script travels as text: it is handed to its interpreter as an open file, so it needs no place in a file system, and later
@@ -185,7 +191,7 @@ pub fn go(
         Err(error) => return (Err(format!("cannot make the wire-up table: {error}")), cgroup, pinning),
     };
     let node = wire_up.tasks.get(order.first as usize).map_or(0, |task| task.node);
-    if let Err(error) = guarded.leave_word(&Remains::of(order.job, order.node, Some(node))) {
+    if let Err(error) = guarded.leave_word(&Remains::of(order.job, order.node, Some(node)).with_room(room_of(&order))) {
         return (Err(untold(error)), cgroup, pinning);
     }
     let argv: Vec<CString> = order.launch.argv.iter().filter_map(|arg| CString::new(arg.clone()).ok()).collect();

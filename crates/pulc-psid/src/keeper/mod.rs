@@ -106,7 +106,7 @@ struct Keeper {
     alone_since: Option<Nanos>,
     dismissed: bool,
     /// The lock of the directory that was made for the job.
-    room: Option<std::fs::File>,
+    room: Option<crate::stage::Held>,
 }
 
 impl Keeper {
@@ -232,6 +232,7 @@ impl Keeper {
         self.account_files();
         self.report_used();
         self.processes.remove_cgroup();
+        self.leave_directory();
         self.control.report(&Report::Clean);
         true
     }

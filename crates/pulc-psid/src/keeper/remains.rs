@@ -3,10 +3,14 @@
 //! nothing that was not proved to be of the job, and never waits.
 
 use super::cgroup;
-use super::launch::cgroup_name;
+use super::launch::{cgroup_name, hex};
 use pulc_base::{JobId, NodeId, boot, log};
+use pulc_control::stage::from_hex;
 use pulc_hal::os::proctree;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
 
 /// How to find what one keeper has started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,25 +18,45 @@ pub struct Remains {
     cgroup: Option<String>,
     /// Of all ranks of this node, `NAME=value`; empty before any rank was started.
     tags: Vec<String>,
+    /// The directory that was made for the job on this node.
+    room: Option<PathBuf>,
 }
+
+/// What the word begins with that says where the job's directory is, in hexadecimal digits: it may have any bytes.
+const ROOM: &str = "room:";
 
 impl Remains {
     /// `index` is the position of the node in the job; none as long as no rank can have been started.
     pub fn of(job: JobId, node: NodeId, index: Option<u32>) -> Remains {
         let tags = index.map(|index| vec![format!("{}={job}", boot::ENV_JOBID), format!("{}={index}", boot::ENV_NODE)]);
-        Remains { cgroup: Some(cgroup_name(job, node)), tags: tags.unwrap_or_default() }
+        Remains { cgroup: Some(cgroup_name(job, node)), tags: tags.unwrap_or_default(), room: None }
+    }
+
+    pub fn with_room(self, room: Option<&Path>) -> Remains {
+        Remains { room: room.map(Path::to_owned), ..self }
+    }
+
+    pub fn room(&self) -> Option<&Path> {
+        self.room.as_deref()
     }
 
     /// As [`Remains::parse`] reads it. Each later text replaces an earlier one.
     pub fn to_line(&self) -> String {
-        format!("{} {}\n", self.cgroup.as_deref().unwrap_or_default(), self.tags.join(" "))
+        let room = self.room.iter().map(|room| format!(" {ROOM}{}", hex(room.as_os_str().as_bytes())));
+        format!("{} {}{}\n", self.cgroup.as_deref().unwrap_or_default(), self.tags.join(" "), room.collect::<String>())
     }
 
     /// The last whole line counts; what is cut off was never acted upon.
     pub fn parse(text: &str) -> Remains {
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         let mut words = whole.lines().last().unwrap_or_default().split(' ').filter(|word| !word.is_empty());
-        Remains { cgroup: words.next().map(str::to_owned), tags: words.map(str::to_owned).collect() }
+        let cgroup = words.next().map(str::to_owned);
+        let (room, tags): (Vec<&str>, _) = words.partition(|word| word.starts_with(ROOM));
+        let room = room
+            .first()
+            .and_then(|word| from_hex(&word.as_bytes()[ROOM.len()..]))
+            .map(|path| OsString::from_vec(path).into());
+        Remains { cgroup, tags: tags.into_iter().map(str::to_owned).collect(), room }
     }
 
     /// Kills what is there now, and reaps it. Children for which `spare` holds are not touched. Returns who is still there;
@@ -79,6 +103,10 @@ mod tests {
     fn the_last_whole_line_tells_what_to_look_for() {
         let before = Remains::of(JobId(7), NodeId([1; 16]), None);
         let after = Remains::of(JobId(7), NodeId([1; 16]), Some(3));
+        let room = Path::new("/tmp/with spaces\n and/\u{e4}");
+        let after = after.with_room(Some(room));
+        assert_eq!(after.room(), Some(room));
+        assert_eq!(Remains::parse(&before.clone().with_room(Some(room)).to_line()).room(), Some(room));
         assert_eq!(Remains::parse(&before.to_line()), before);
         assert_eq!(Remains::parse(&(before.to_line() + &after.to_line())), after);
         let cut = after.to_line();

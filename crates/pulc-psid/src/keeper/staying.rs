@@ -79,6 +79,13 @@ impl Keeper {
         }
     }
 
+    /// A psid that lives removes the job's directory after `Clean`, a later one that of a queued job.
+    pub(super) fn leave_directory(&mut self) {
+        if let Some(room) = self.room.take().filter(|_| self.psid_gone && self.stay.is_none()) {
+            room.remove();
+        }
+    }
+
     /// What has been written to files since the last round gives room for more.
     pub(super) fn account_files(&mut self) {
         let written = self.control.outlet.take_written();

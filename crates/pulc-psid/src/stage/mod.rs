@@ -13,7 +13,7 @@ mod store;
 pub(crate) mod tests;
 
 pub use message::StageMsg;
-pub use place::{Placed, hold, passing, remove, sweep_passing};
+pub use place::{Held, Placed, hold, passing, remove, sweep_passing};
 
 use crate::mesh::Mesh;
 use fetch::Incoming;

@@ -146,10 +146,23 @@ fn remove_by_force(room: &Path) {
 ///
 /// # Errors
 /// When it can't be opened or locked.
-pub fn hold(room: &Path) -> io::Result<File> {
+pub fn hold(room: &Path) -> io::Result<Held> {
     let directory = File::open(room)?;
     flock(&directory, FlockOperation::NonBlockingLockShared)?;
-    Ok(directory)
+    Ok(Held { room: room.to_owned(), _lock: directory })
+}
+
+/// The directory of a job in use.
+pub struct Held {
+    room: PathBuf,
+    _lock: File,
+}
+
+impl Held {
+    /// For a job whose psid is gone and does not do it.
+    pub fn remove(self) {
+        remove(&self.room);
+    }
 }
 
 /// Removes directories of jobs that nobody uses any more: those of an earlier life of the daemon.
