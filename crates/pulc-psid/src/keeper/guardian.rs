@@ -87,7 +87,7 @@ pub fn split(line: OwnedFd, stays: bool) -> Result<Part, (io::Error, OwnedFd)> {
             });
             match ended {
                 Some(status) if status.exit_status() == Some(0) => Ok(Part::Guardian(ExitCode::SUCCESS)),
-                _ => Ok(Part::Guardian(bury(word, psid, stays))),
+                _ => Ok(Part::Guardian(bury(word, stays))),
             }
         }
     }
@@ -134,9 +134,9 @@ fn guard(keeper: &Child, psid: Option<Pid>, stays: bool) -> io::Result<Option<Wa
     }
 }
 
-/// The keeper died a violent death: kills what it has left, until nothing is there. Where psid has died as well the job's directory
-/// is nobody's any more, unless a later daemon goes on with the job.
-fn bury(word: OwnedFd, psid: Option<Pid>, stays: bool) -> ExitCode {
+/// The keeper died a violent death: kills what it has left, until nothing is there, and removes the job's directory, since psid may
+/// have died as well. That of a queued job is left to its next daemon.
+fn bury(word: OwnedFd, stays: bool) -> ExitCode {
     let mut text = Vec::new();
     // Not blocking: a rank that was just being born may hold the other end for a moment.
     let _ = std::fs::File::from(word).read_to_end(&mut text);
@@ -150,12 +150,7 @@ fn bury(word: OwnedFd, psid: Option<Pid>, stays: bool) -> ExitCode {
         std::thread::sleep(ROUND);
     }
     if let Some(room) = remains.room().filter(|_| !stays) {
-        while getppid() == psid && begin.elapsed() < DYING_FOR {
-            std::thread::sleep(ROUND);
-        }
-        if getppid() != psid {
-            stage::remove(room);
-        }
+        stage::remove(room);
     }
     ExitCode::FAILURE
 }

@@ -79,9 +79,10 @@ impl Keeper {
         }
     }
 
-    /// A psid that lives removes the job's directory after `Clean`, a later one that of a queued job.
+    /// Removes the job's directory: psid, which does so where the keeper was killed, may be dying itself. That of a queued job is left to
+    /// the daemon, which may be a later one.
     pub(super) fn leave_directory(&mut self) {
-        if let Some(room) = self.room.take().filter(|_| self.psid_gone && self.stay.is_none()) {
+        if let Some(room) = self.room.take().filter(|_| self.stay.is_none()) {
             room.remove();
         }
     }

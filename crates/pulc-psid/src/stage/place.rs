@@ -159,7 +159,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// For a job whose psid is gone and does not do it.
+    /// At the end of the job.
     pub fn remove(self) {
         remove(&self.room);
     }
