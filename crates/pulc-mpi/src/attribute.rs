@@ -181,8 +181,15 @@ mod tests {
         }
     }
 
+    /// The number of a freed key may be given out again at once: the tests, which share the table, take turns.
+    fn turn() -> MutexGuard<'static, ()> {
+        static TURN: Mutex<()> = Mutex::new(());
+        TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     #[test]
     fn a_value_is_set_replaced_read_and_deleted() {
+        let _turn = turn();
         let noting = Arc::new(Noting::default());
         let keyval = create_keyval(KeyvalOf::Type, noting.clone());
         let set = AttrSet::new();
@@ -198,12 +205,14 @@ mod tests {
 
     #[test]
     fn a_key_of_one_kind_of_objects_is_refused_for_another() {
+        let _turn = turn();
         let keyval = create_keyval(KeyvalOf::Comm, Arc::new(Noting::default()));
         assert_eq!(AttrSet::new().set(KeyvalOf::Type, 1, keyval, 5).unwrap_err().class, Class::KEYVAL);
     }
 
     #[test]
     fn callbacks_decide_what_a_duplicate_gets() {
+        let _turn = turn();
         let (first, second) = (Arc::new(Noting::default()), Arc::new(Noting::default()));
         let (plain, not_copied) = (create_keyval(KeyvalOf::Comm, first), create_keyval(KeyvalOf::Comm, second));
         let set = AttrSet::new();
@@ -219,6 +228,7 @@ mod tests {
 
     #[test]
     fn a_freed_key_serves_the_attributes_that_it_has_and_a_refusal_stops_clearing() {
+        let _turn = turn();
         let noting = Arc::new(Noting::default());
         let (keyval, other) =
             (create_keyval(KeyvalOf::Comm, noting.clone()), create_keyval(KeyvalOf::Comm, noting.clone()));
