@@ -101,6 +101,7 @@ fn receive_slowly(
                     return Ok(Some(envelope));
                 }
             }
+            Found::NotYet if patience == Patience::None && polled => return Ok(None),
             Found::Nothing | Found::NotYet if patience == Patience::None => {
                 if polled {
                     return check_hope(&mut guard.engine, port, pattern).map(|()| None);
@@ -139,8 +140,7 @@ fn take_kept(
     into: &mut Into<'_>,
     patience: Patience,
 ) -> Result<Found, Error> {
-    let port = state(table(engine), number);
-    let Some(entry) = port.queue.find(pattern) else { return Ok(Found::Nothing) };
+    let Some(entry) = state(table(engine), number).queue.find(pattern) else { return Ok(Found::Nothing) };
     take_found(engine, number, entry, into, patience)
 }
 

@@ -1,4 +1,4 @@
-//! Thresholds that are measured instead of guessed: once on a machine, in about a tenth of a second, and kept in the user's cache folder
+//! Thresholds that are measured instead of guessed: once on a machine, in less than a tenth of a second where nothing else runs, and kept in the user's cache folder
 //! for this processor and this kernel. Whoever starts jobs measures before the first one (`measure_once`), every process reads
 //! (`load`). Where nothing can be kept, and while somebody else is measuring, the defaults count, which are safe everywhere.
 //!
