@@ -1,9 +1,9 @@
 //! What a job brings along (`--stage`, `--stage-in`): its program if no system has it, the libraries that the program names and that stand
-//! outside of the system's directories, and the files that its user names. Called by `run` and `submit`; reads files, runs nothing. What is
+//! outside of the system's directories, and the files that its user names; and what it gives back (`--stage-out`). Called by `run` and `submit`; reads files, runs nothing. What is
 //! missing or would meet another file is said here, before anything is asked for. What is in the files the daemon looks at.
 
 use crate::mpi_choice;
-use pulc_control::stage::{Content, FILES_MAX, Role, Stage, StageFile};
+use pulc_control::stage::{Content, FILES_MAX, Output, Role, Stage, StageFile, as_path, check_name, may_replace};
 use pulc_hal::os::elf::Needs;
 use std::collections::{HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -30,13 +30,18 @@ pub struct Options {
     /// A file or directory that the job finds as NAME in a working directory made for it on each node; may be repeated
     #[arg(long, value_name = "FILE[:NAME]")]
     pub stage_in: Vec<OsString>,
+    /// A file or directory that the job leaves as NAME in its working directory on the node of rank 0, and that comes back as FILE when the
+    /// job ends; with %N in FILE, for the node's name, one from each node (%j job, %A array, %a index); may be repeated
+    #[arg(long, value_name = "NAME[:FILE]")]
+    pub stage_out: Vec<OsString>,
 }
 
 impl Options {
     /// What `over` says counts; files add up.
     pub fn merged(self, over: Options) -> Options {
         let stage_in = self.stage_in.into_iter().chain(over.stage_in).collect();
-        Options { stage: over.stage.or(self.stage), stage_in }
+        let stage_out = self.stage_out.into_iter().chain(over.stage_out).collect();
+        Options { stage: over.stage.or(self.stage), stage_in, stage_out }
     }
 }
 
@@ -52,14 +57,15 @@ pub fn of(
     variable: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Option<Stage>, String> {
     let never = options.stage.as_deref() == Some("never");
-    if never && !options.stage_in.is_empty() {
-        return Err("--stage never and --stage-in contradict each other".to_owned());
+    let named = !options.stage_in.is_empty() || !options.stage_out.is_empty();
+    if never && named {
+        return Err("--stage never contradicts --stage-in and --stage-out".to_owned());
     }
     if never {
         return Ok(None);
     }
-    let own_directory = !options.stage_in.is_empty() || options.stage.as_deref() == Some("dir");
-    let mut stage = Stage { home: None, directory: own_directory, files: Vec::new() };
+    let own_directory = named || options.stage.as_deref() == Some("dir");
+    let mut stage = Stage { home: None, directory: own_directory, ..Stage::default() };
     let program = program.and_then(|name| found(name, directory, variable("PATH")));
     let this = std::env::current_exe().ok();
     // What this binary starts in its turn for several programs or another MPI is looked for by the nodes.
@@ -83,7 +89,11 @@ pub fn of(
         take_in(&mut stage.files, &here.join(path), &name, 0)
             .map_err(|why| format!("--stage-in {}: {why}", word.display()))?;
     }
-    stage.check().map_err(|why| format!("--stage-in: {why}"))?;
+    for word in &options.stage_out {
+        let output = given_back(word, &here).map_err(|why| format!("--stage-out {}: {why}", word.display()))?;
+        stage.outputs.push(output);
+    }
+    stage.check().map_err(|why| format!("--stage-in, --stage-out: {why}"))?;
     Ok(Some(stage).filter(|stage| stage.directory || !stage.files.is_empty()))
 }
 
@@ -97,6 +107,29 @@ fn parted(word: &OsStr) -> (&OsStr, Option<&OsStr>) {
         }
         None => (word, None),
     }
+}
+
+/// `NAME:FILE`, and whether it can be put there.
+fn given_back(word: &OsStr, here: &Path) -> Result<Output, String> {
+    let bytes = word.as_bytes();
+    // Of words with several colons the first one ends the name in the job.
+    let (name, place) = match bytes.iter().position(|byte| *byte == b':') {
+        Some(at) => (&bytes[..at], Some(&bytes[at + 1..]).filter(|place| !place.is_empty())),
+        None => (bytes, None),
+    };
+    check_name(name, true)?;
+    let base = as_path(name).file_name().unwrap_or_default();
+    let path = here.join(place.map_or(Path::new(base), as_path));
+    let path = if path.is_dir() { path.join(base) } else { path };
+    let above = path.parent().filter(|above| above.is_dir());
+    let above = above.ok_or_else(|| format!("there is no directory for {}", path.display()))?;
+    let may = rustix::fs::access(above, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK);
+    may.map_err(|error| format!("nothing can be written to {}: {error}", above.display()))?;
+    // A directory may come back into one that is there. Names that are filled in are looked at when the files come.
+    if path.symlink_metadata().is_ok() && !path.is_dir() {
+        may_replace(&path)?;
+    }
+    Ok(Output { name: name.to_vec(), path: path.as_os_str().as_bytes().to_vec() })
 }
 
 /// A file, or all files of a directory.
@@ -218,7 +251,7 @@ mod tests {
     }
 
     fn inputs(words: &[&OsStr]) -> Result<Option<Stage>, String> {
-        let options = Options { stage: None, stage_in: words.iter().map(OsString::from).collect() };
+        let options = Options { stage_in: words.iter().map(OsString::from).collect(), ..Options::default() };
         of(&options, None, Path::new("/"), |_| None)
     }
 
@@ -232,7 +265,7 @@ mod tests {
         assert_eq!(program("./no-such"), None);
         std::os::unix::fs::symlink("/bin/sh", place.join("link")).unwrap();
         assert_eq!(program("./link"), None);
-        let never = Options { stage: Some("never".to_owned()), stage_in: Vec::new() };
+        let never = Options { stage: Some("never".to_owned()), ..Options::default() };
         assert_eq!(of(&never, Some(OsStr::new("./prog")), &place, |_| None), Ok(None));
         fs::remove_dir_all(place).unwrap();
     }
@@ -259,8 +292,35 @@ mod tests {
         assert!(refused(&[OsStr::new("/")]).contains("say what it is called"));
         std::os::unix::fs::symlink(".", place.join("dir/back")).unwrap();
         assert!(refused(&[&word("dir")]).contains("does a link lead back"));
-        let both = Options { stage: Some("never".to_owned()), stage_in: vec!["x".into()] };
-        assert!(of(&both, None, Path::new("/"), |_| None).unwrap_err().contains("contradict"));
+        let both = Options { stage: Some("never".to_owned()), stage_in: vec!["x".into()], ..Options::default() };
+        assert!(of(&both, None, Path::new("/"), |_| None).unwrap_err().contains("contradicts"));
+        fs::remove_dir_all(place).unwrap();
+    }
+
+    #[test]
+    fn what_comes_back_has_a_place_that_may_be_written_to() {
+        let place = directory("outputs");
+        fs::create_dir(place.join("dir")).unwrap();
+        fs::write(place.join("old"), "x").unwrap();
+        fs::write(place.join("protected"), "x").unwrap();
+        fs::set_permissions(place.join("protected"), fs::Permissions::from_mode(0o444)).unwrap();
+        let outputs = |words: &[&str]| {
+            let stage_out = words.iter().map(OsString::from).collect();
+            of(&Options { stage_out, ..Options::default() }, None, Path::new("/"), |_| None)
+        };
+        let inside = |text: &str, at: &str| format!("{text}:{}", place.join(at).display());
+        let stage = outputs(&[&inside("a/b", "dir"), &inside("c", "dir/d:e"), &inside("b", "old")]).unwrap().unwrap();
+        let paths: Vec<&Path> = stage.outputs.iter().map(|output| as_path(&output.path)).collect();
+        assert_eq!(paths, [place.join("dir/b"), place.join("dir/d:e"), place.join("old")]);
+        assert!(stage.directory);
+        let refused = |words: &[&str]| outputs(words).unwrap_err();
+        assert!(
+            refused(&[&inside("a/b", "dir"), &inside("b", "dir")]).contains("two files of the job would come back as")
+        );
+        assert!(refused(&["../x:/tmp/x"]).contains("no name in the job's directory"));
+        assert!(refused(&["x:/no/such/x"]).contains("there is no directory for /no/such/x"));
+        assert!(refused(&["x:/dev/null"]).contains("/dev/null is there already and is not a regular file"));
+        assert!(refused(&[&inside("x", "protected")]).contains("is not to be written to"));
         fs::remove_dir_all(place).unwrap();
     }
 }

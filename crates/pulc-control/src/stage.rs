@@ -1,8 +1,9 @@
-//! What a job brings along to nodes that lack it: its program, the libraries that no system has, the files that its user names. Made by
-//! `pulc run` and `pulc submit`, completed by the daemon of the node whose files these are, carried out by psid's `stage`. It travels as
+//! What a job brings along to nodes that lack it: its program, the libraries that no system has, the files that its user names; and what
+//! it gives back. Made by `pulc run` and `pulc submit`, completed by the daemon of the node whose files these are, carried out by psid's `stage`. It travels as
 //! one variable of the job's environment, so that logs and keepers of before can be read; ranks never see it.
 
 use crate::LaunchSpec;
+use crate::queue::FileNames;
 use pulc_base::NodeId;
 use serde::{Deserialize, Serialize};
 use std::path::{Component, Path};
@@ -23,6 +24,45 @@ pub struct Stage {
     /// The job runs in a directory that is made for it on each node and goes with it.
     pub directory: bool,
     pub files: Vec<StageFile>,
+    /// What it gives back.
+    pub outputs: Vec<Output>,
+}
+
+/// The same as it was before jobs gave anything back.
+type Before = (Option<NodeId>, bool, Vec<StageFile>);
+
+/// A file or directory that the job leaves in its own directory, and where that belongs at home.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Output {
+    pub name: Vec<u8>,
+    /// Absolute, with what [`FileNames`] fills in. Where the node's name is part of it every node gives its own, else that of rank 0 does.
+    pub path: Vec<u8>,
+}
+
+impl Output {
+    /// Whether the node at this place in the job gives it.
+    pub fn is_of(&self, index: u32) -> bool {
+        index == 0 || self.differs_by(b'N')
+    }
+
+    /// Whether its path has `%` with this letter in it.
+    pub fn differs_by(&self, letter: u8) -> bool {
+        // A doubled sign is none.
+        let mut bytes = self.path.iter();
+        while let Some(byte) = bytes.next() {
+            if *byte == b'%' && bytes.next() == Some(&letter) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// With what stands for `%N` and its like filled in.
+    pub fn filled(&self, names: &FileNames<'_>) -> Output {
+        // What is no text has no such signs in it.
+        let path = std::str::from_utf8(&self.path).map_or_else(|_| self.path.clone(), |path| names.fill(path).into());
+        Output { name: self.name.clone(), path }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,8 +110,12 @@ impl Stage {
             return Ok(None);
         };
         let stage: Option<Stage> = from_hex(text).and_then(|bytes| {
-            let (stage, rest) = postcard::take_from_bytes(&bytes).ok()?;
-            rest.is_empty().then_some(stage)
+            let ((home, directory, files), rest) = postcard::take_from_bytes::<Before>(&bytes).ok()?;
+            if rest.is_empty() {
+                return Some(Stage { home, directory, files, outputs: Vec::new() });
+            }
+            let (outputs, rest) = postcard::take_from_bytes(rest).ok()?;
+            rest.is_empty().then_some(Stage { home, directory, files, outputs })
         });
         let stage =
             stage.ok_or_else(|| format!("{ENV_STAGE} is not what `pulc run` or `pulc submit` sets; unset it"))?;
@@ -120,10 +164,29 @@ impl Stage {
                 }
             }
         }
+        self.check_outputs()?;
         match self.files.iter().filter(|file| file.role == Role::Program).count() {
             0 | 1 => Ok(()),
             more => Err(format!("{more} programs in one job")),
         }
+    }
+
+    fn check_outputs(&self) -> Result<(), String> {
+        if self.outputs.len() > FILES_MAX {
+            return Err(format!("{} files are to come back from the job, at most {FILES_MAX} may", self.outputs.len()));
+        }
+        let mut places = std::collections::HashMap::new();
+        for output in &self.outputs {
+            check_name(&output.name, true)?;
+            let (name, path) = (lossy(&output.name), lossy(&output.path));
+            if !output.path.starts_with(b"/") || output.path.len() > PATH_MAX || output.path.contains(&0) {
+                return Err(format!("{path:?} is no absolute path of a file"));
+            }
+            if let Some(other) = places.insert(&output.path, &output.name) {
+                return Err(format!("two files of the job would come back as {path}: {} and {name}", lossy(other)));
+            }
+        }
+        Ok(())
     }
 
     pub fn bytes(&self) -> u64 {
@@ -148,6 +211,25 @@ pub fn check_name(name: &[u8], nested: bool) -> Result<(), String> {
     }
     if !nested && name.contains(&b'/') {
         return Err(format!("{:?} is a path where a name is needed", lossy(name)));
+    }
+    Ok(())
+}
+
+/// Whether what is at this path may be replaced by a file that a job gives back. Follows links.
+///
+/// # Errors
+/// One line that names it.
+pub fn may_replace(path: &Path) -> Result<(), String> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let there = path.display();
+    let data = std::fs::metadata(path).map_err(|error| format!("{there}: {error}"))?;
+    if !data.is_file() {
+        return Err(format!("{there} is there already and is not a regular file; name another"));
+    }
+    // The superuser may write to everything, also to what somebody has protected.
+    let writable = rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
+    if !writable || data.permissions().mode() & 0o222 == 0 {
+        return Err(format!("{there} is there already and is not to be written to; name another, or make it writable"));
     }
     Ok(())
 }
@@ -182,6 +264,10 @@ mod tests {
         StageFile { role, name: name.into(), path: path.into(), mode: 0o755, content }
     }
 
+    fn output(name: &str, path: &str) -> Output {
+        Output { name: name.into(), path: path.into() }
+    }
+
     fn launch() -> LaunchSpec {
         LaunchSpec {
             argv: vec![b"x".to_vec()],
@@ -200,6 +286,7 @@ mod tests {
             home: Some(NodeId([3; 16])),
             directory: true,
             files: vec![file(Role::Program, "x", "/home/x"), file(Role::Input, "d/x", "/home/d")],
+            outputs: vec![output("o", "/home/%N/o")],
         };
         let mut launch = launch();
         assert_eq!(Stage::of(&launch), Ok(None));
@@ -213,6 +300,31 @@ mod tests {
             launch.env.push((ENV_STAGE.into(), nonsense.into()));
             assert!(Stage::of(&launch).is_err(), "{nonsense}");
         }
+    }
+
+    #[test]
+    fn what_was_asked_for_before_jobs_gave_anything_back_is_understood() {
+        let before: Before = (Some(NodeId([3; 16])), true, vec![file(Role::Input, "x", "/home/x")]);
+        let bytes = postcard::to_extend(&before, Vec::new()).unwrap();
+        let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut launch = launch();
+        launch.env.push((ENV_STAGE.into(), text.into()));
+        let (home, directory, files) = before;
+        assert_eq!(Stage::of(&launch), Ok(Some(Stage { home, directory, files, outputs: Vec::new() })));
+    }
+
+    #[test]
+    fn what_comes_back_has_a_place_of_its_own() {
+        let check = |outputs: Vec<Output>| Stage { outputs, ..Stage::default() }.check();
+        assert_eq!(check(vec![output("a", "/x"), output("b", "/y"), output("a", "/z")]), Ok(()));
+        assert!(check(vec![output("../a", "/x")]).unwrap_err().contains("no name in the job's directory"));
+        assert!(check(vec![output("a", "x")]).unwrap_err().contains("no absolute path"));
+        let twice = check(vec![output("a", "/x"), output("b", "/x")]).unwrap_err();
+        assert_eq!(twice, "two files of the job would come back as /x: a and b");
+        let names = FileNames { job: "7", array: "5", index: "2", name: "", node: "n/1", user: "0" };
+        assert_eq!(output("a", "/%N/%A_%a.%j").filled(&names).path, b"/n_1/5_2.7");
+        assert!(output("a", "/x-%N").is_of(3) && !output("a", "/x-%%N").is_of(3) && output("a", "/x").is_of(0));
+        assert!(!output("a", "/x%").differs_by(b'a'));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use clap::Parser as _;
 use pulc_control::queue::{
     Exclusive, Files, JobNumber, JobSpec, JobState, JobView, QueueReply, QueueRequest, Target, Yield,
 };
+use pulc_control::stage::{Stage, as_path};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
@@ -167,6 +168,11 @@ pub fn spec(args: Args) -> Result<JobSpec, String> {
     };
     let launch = run::launch_of(wanted, text.is_some())?;
     let is_array = options.array.is_some();
+    let stage = Stage::of(&launch)?.filter(|_| is_array).unwrap_or_default();
+    if let Some(output) = stage.outputs.iter().find(|output| !output.differs_by(b'a') && !output.differs_by(b'j')) {
+        let path = as_path(&output.path).display();
+        return Err(format!("--stage-out: all tasks of the array would come back as {path}; put %a into that name"));
+    }
     let output = options.output.unwrap_or_else(|| {
         let who = if options.like_sbatch { "slurm" } else { "pulc" };
         format!("{who}-{}.out", if is_array { "%A_%a" } else { "%j" })

@@ -36,6 +36,9 @@ impl Room {
     }
 
     pub(super) fn say_again(&mut self, id: JobId) {
+        // An earlier life of this daemon may have begun to give back what the job leaves.
+        let clean = self.local.get(&id).is_some_and(|part| part.told.clean);
+        let returned = if clean { self.return_or_not(id) } else { None };
         let Some(part) = self.local.get_mut(&id) else { return };
         part.origin_back_by = None;
         part.tell_keeper(Order::Resend);
@@ -46,7 +49,8 @@ impl Room {
         bodies.push(JobBody::Exited { ranks: told.ended });
         if told.clean {
             bodies.push(JobBody::Used(told.used));
-            bodies.push(JobBody::Clean);
+            // It is not over before that is at its home.
+            bodies.extend(returned.into_iter().flatten());
         } else {
             bodies.push(JobBody::Frozen { still: told.still });
         }

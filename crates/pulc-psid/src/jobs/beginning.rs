@@ -40,6 +40,7 @@ impl Room {
             rails,
             stays,
             program: program_of(&part.placed),
+            returns: part.returns(),
             room: part.placed.room.as_ref().map(|room| room.as_os_str().as_encoded_bytes().to_vec()),
         })));
         Ok((process, sender))

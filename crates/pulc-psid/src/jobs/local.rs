@@ -3,6 +3,7 @@
 
 use super::keepers::{self, End};
 use super::message::{JobBody, JobOrder, PreparedNode};
+use super::returning::Returning;
 use super::{CANCELLED_MAX, Event, Room, own_user};
 use crate::keeper::message::{Back, ORDERS, Order, Report};
 use crate::stage::{self, Placed};
@@ -43,6 +44,8 @@ pub struct LocalJob {
     /// Files that it brings along are on their way; what was made of them.
     pub(super) staging: Option<AbortHandle>,
     pub(super) placed: Placed,
+    /// How far what it gives back is.
+    pub(super) returning: Option<Returning>,
     /// When the node above was told last that they are.
     pub(super) told_at: Option<Instant>,
     /// Which orders its keeper knows; of one that has found this daemon, once it has said so.
@@ -117,6 +120,7 @@ impl Room {
             orphan: false,
             staging: None,
             placed: Placed::default(),
+            returning: None,
             told_at: None,
             orders: ORDERS,
         };
@@ -274,17 +278,7 @@ impl Room {
                 JobBody::Exited { ranks }
             }
             Report::Abort { rank, code, text } => JobBody::Abort { rank, code, text },
-            Report::Clean => {
-                part.clean = true;
-                // The keeper of a queued job stays until it is dismissed; others tell by their end.
-                if part.order.queued.is_none() {
-                    return;
-                }
-                if part.orphan {
-                    part.tell_keeper(Order::Dismiss);
-                }
-                JobBody::Clean
-            }
+            Report::Clean => return self.processes_gone(job),
             Report::Wrote { node, upto } => return self.wrote(job, node, upto),
             Report::Frozen { still } => JobBody::Frozen { still },
             Report::Used(used) => JobBody::Used(used),
@@ -320,6 +314,10 @@ impl Room {
     }
 
     pub(super) fn cleared(&mut self, job: JobId) {
+        // What it gives back is in that directory.
+        if self.local.get_mut(&job).is_some_and(LocalJob::still_returns) {
+            return;
+        }
         let Some(mut part) = self.local.remove(&job) else { return };
         if let Some(room) = part.placed.room.take() {
             // Then again, without it.

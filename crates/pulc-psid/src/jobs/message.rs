@@ -108,6 +108,12 @@ pub enum JobBody {
     },
     /// To the parent in the launch tree, from its root to the origin: files are on their way to the sender or to nodes below it.
     Staging,
+    /// Processes on the sending node have ended, and what they leave is on its way home.
+    Returning,
+    /// What the job was to give back from the sending node is not there, or can't be delivered.
+    NotReturned {
+        text: String,
+    },
 }
 
 /// One job's launch order, identical for all nodes.

@@ -15,6 +15,7 @@ pub mod patience;
 pub mod placement;
 mod query;
 mod queued;
+mod returning;
 #[cfg(test)]
 mod scale;
 mod staging;
@@ -99,6 +100,10 @@ pub enum Event {
     Submitted(ClientId, Box<JobSpec>, Result<Stage, String>),
     /// All files of a job are on this node.
     Staged(JobId, Result<Made, String>),
+    /// What a job gives back from this node is on its way.
+    Returning(JobId),
+    /// It is at its home, or is not.
+    Returned(JobId, Result<(), String>),
     /// The keeper is reaped and nothing of the job is left on this node.
     Cleared(JobId),
     /// The daemon ends; with `leaves` it is started again, and queued jobs go on.
@@ -235,6 +240,8 @@ impl Room {
             Event::Staging(job) => self.staging_goes_on(job),
             Event::Surveyed(job, order, stage) => self.surveyed(job, *order, stage),
             Event::Submitted(client, spec, stage) => self.submitted(client, spec, stage),
+            Event::Returning(job) => self.returning_goes_on(job),
+            Event::Returned(job, outcome) => self.returned(job, outcome),
             Event::Staged(job, made) => self.staged(job, made),
             Event::Shutdown { done, leaves } => {
                 (self.shutdown, self.leaves) = (Some(done), leaves);
@@ -260,6 +267,7 @@ impl Room {
                 self.origin_node_down(node, &format!("{why:?}").to_lowercase(), soft);
                 self.local_node_down(node, soft);
                 self.query_node_down(node);
+                self.config.stage.iter().for_each(|stage| stage.lost(node));
             }
             MeshEvent::Message(from, PeerMsg::Job(message)) => self.peer(from, message),
             MeshEvent::Message(from, PeerMsg::Stage(message)) => {

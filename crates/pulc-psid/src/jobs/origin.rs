@@ -18,6 +18,8 @@ use tokio::time::Instant;
 
 /// Exit status of a job that could not be started, as a shell's for a program that it does not find.
 pub(super) const CODE_NOT_STARTED: u8 = 127;
+/// Of a job whose ranks have ended well, but what it was to give back is not at its home.
+const CODE_NOT_RETURNED: u8 = 1;
 /// As timeout(1).
 const CODE_TIMEOUT: u8 = 124;
 pub(super) const CODE_STOPPED: u8 = 143;
@@ -201,6 +203,11 @@ impl Room {
             queued.missing.remove(&index);
         }
         match body {
+            JobBody::Returning => {
+                // Its patience is with a daemon that says nothing.
+                job.client.into_iter().for_each(|client| self.reply(client, Reply::Staging));
+            }
+            JobBody::NotReturned { text } => self.end_job(id, StopKind::Gently, CODE_NOT_RETURNED, &text),
             JobBody::Failed { text } => self.end_job(id, StopKind::Gently, CODE_NOT_STARTED, &text),
             JobBody::Started { pids } => {
                 for (rank, pid) in own.zip(pids) {

@@ -258,6 +258,7 @@ impl Room {
             orphan: false,
             staging: None,
             placed: self.config.stage.as_ref().map(|stage| stage.room_of(id)).unwrap_or_default(),
+            returning: None,
             told_at: None,
             orders: 0,
             order,
@@ -329,7 +330,7 @@ impl Room {
     pub(super) fn abandon(&mut self, id: JobId) {
         let Some(part) = self.local.get_mut(&id) else { return };
         part.orphan = true;
-        if part.clean {
+        if part.clean && !part.is_returning() {
             part.tell_keeper(Order::Dismiss);
         }
         self.stop_local(id, StopKind::AtOnce);
@@ -359,9 +360,8 @@ impl Room {
         let Some(client) = self.clients.get(&id) else { return };
         let reply = client.sender.clone();
         let user = own_user();
-        let sent =
-            self.config.queue.as_ref().map(|link| link.sender.send(queue::Event::Client { user, request, reply }));
-        if !matches!(sent, Some(Ok(()))) {
+        let event = queue::Event::Client { user, request, reply };
+        if self.config.queue.as_ref().is_none_or(|link| link.sender.send(event).is_err()) {
             let why = "there is no queue without a daemon; start one with `pulc up`".to_owned();
             self.reply(id, Reply::Refused { why });
         }

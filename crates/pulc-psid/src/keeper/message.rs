@@ -75,6 +75,8 @@ pub struct Prepare {
     pub program: Option<Vec<u8>>,
     /// Directory of the job that is in use as long as the keeper lives.
     pub room: Option<Vec<u8>>,
+    /// What the job leaves there goes back to its home: the directory stays until psid has dismissed the keeper, or is gone.
+    pub returns: bool,
 }
 
 /// How a keeper goes on without psid.

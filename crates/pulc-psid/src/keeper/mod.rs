@@ -104,9 +104,7 @@ struct Keeper {
     job: JobId,
     stay: Option<Stay>,
     alone_since: Option<Nanos>,
-    dismissed: bool,
-    /// The lock of the directory that was made for the job.
-    room: Option<crate::stage::Held>,
+    parting: staying::Parting,
 }
 
 impl Keeper {
@@ -135,8 +133,7 @@ impl Keeper {
             job: JobId(0),
             stay: None,
             alone_since: None,
-            dismissed: false,
-            room: None,
+            parting: staying::Parting::default(),
         })
     }
 
@@ -146,6 +143,7 @@ impl Keeper {
             let timer = self.timers();
             self.control.flush();
             if self.done && self.may_leave() {
+                self.leave_directory();
                 return Ok(());
             }
             self.update_polling()?;

@@ -17,6 +17,16 @@ use std::path::Path;
 /// Between two looks for a psid.
 const LOOK: Nanos = Nanos::from_ms(50);
 
+/// What keeps a keeper whose ranks have ended.
+#[derive(Default)]
+pub(super) struct Parting {
+    dismissed: bool,
+    /// What is in the job's directory is wanted when its processes have ended.
+    returns: bool,
+    /// The lock of the directory that was made for the job.
+    room: Option<crate::stage::Held>,
+}
+
 pub(crate) static KEEPER_ALONE_S: Param = Param {
     name: "keeper_alone_s",
     default: 600,
@@ -42,11 +52,12 @@ impl Keeper {
     pub(super) fn prepare(&mut self, prepare: Prepare) {
         self.stay = prepare.stays.clone();
         self.job = prepare.job;
+        self.parting.returns = prepare.returns;
         self.output = super::Output::new(prepare.total == 1);
         let prepared = self.open_outlet(&prepare).and_then(|()| launch::prepare(prepare, &self.guarded));
         match prepared {
             Ok(mut prepared) => {
-                self.room = prepared.room.take();
+                self.parting.room = prepared.room.take();
                 self.control.report(&Report::Prepared { rails: prepared.addresses.clone() });
                 self.prepared = Some(Box::new(prepared));
             }
@@ -74,15 +85,20 @@ impl Keeper {
                 self.processes.freeze(still);
                 self.control.report(&Report::Frozen { still });
             }
-            Order::Dismiss => self.dismissed = true,
+            Order::Dismiss => self.parting.dismissed = true,
             other => log!(Error, "keeper", "an order that is none for a queued job was ignored: {other:?}"),
         }
     }
 
-    /// Removes the job's directory: psid, which does so where the keeper was killed, may be dying itself. That of a queued job is left to
-    /// the daemon, which may be a later one.
+    /// Removes the job's directory when nobody wants what is in it: psid, which does so where the keeper was killed, may be dying itself. That
+    /// of a queued job is left to the daemon, which may be a later one and must not sweep it away before.
     pub(super) fn leave_directory(&mut self) {
-        if let Some(room) = self.room.take().filter(|_| self.stay.is_none()) {
+        let queued = self.stay.is_some();
+        let wanted = queued || (self.parting.returns && !self.psid_gone);
+        if wanted && !self.parting.dismissed {
+            return;
+        }
+        if let Some(room) = self.parting.room.take().filter(|_| !queued) {
             room.remove();
         }
     }
@@ -101,7 +117,7 @@ impl Keeper {
 
     /// The line to psid is closed. Whether the job goes on without it.
     pub(super) fn goes_on_alone(&mut self) -> bool {
-        if self.stay.is_none() || !self.started || self.dismissed {
+        if self.stay.is_none() || !self.started || self.parting.dismissed {
             return false;
         }
         log!(Info, "keeper", "psid is gone; the job goes on");
@@ -137,8 +153,8 @@ impl Keeper {
     /// Whether a keeper that has nothing left to do may go.
     pub(super) fn may_leave(&self) -> bool {
         match self.stay {
-            Some(_) => self.dismissed,
-            None => self.psid_gone || !self.control.has_unsent(),
+            Some(_) => self.parting.dismissed,
+            None => self.psid_gone || self.parting.dismissed || !(self.parting.returns || self.control.has_unsent()),
         }
     }
 

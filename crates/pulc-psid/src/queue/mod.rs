@@ -6,7 +6,7 @@ mod controller;
 mod disk;
 mod facts;
 pub mod message;
-mod order;
+pub(crate) mod order;
 
 use crate::error::Error;
 use crate::jobs::{Jobs, QueueOrder};

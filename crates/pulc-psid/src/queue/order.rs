@@ -9,8 +9,8 @@ use pulc_sched::{Effect, StartOrder};
 /// Set for the processes of a queued job.
 pub const ENV_ALLOCATION: &str = "PULC_ALLOCATION";
 const ENV_NUMBER: &str = "PULC_QUEUE_JOB";
-const ENV_ARRAY: &str = "PULC_ARRAY_JOB";
-const ENV_INDEX: &str = "PULC_ARRAY_INDEX";
+pub const ENV_ARRAY: &str = "PULC_ARRAY_JOB";
+pub const ENV_INDEX: &str = "PULC_ARRAY_INDEX";
 const ENV_ATTEMPT: &str = "PULC_ATTEMPT";
 const ENV_NODES: &str = "PULC_NODE_LIST";
 

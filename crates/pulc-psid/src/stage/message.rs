@@ -28,4 +28,22 @@ pub enum StageMsg {
         hash: [u8; 32],
         why: String,
     },
+    /// A job has left this at the sender, for the asked node to fetch and put in its place; answered with [`StageMsg::Taken`]. The number
+    /// is the sender's.
+    Offer {
+        ticket: u64,
+        content: Content,
+        path: Vec<u8>,
+        mode: u32,
+        target: Vec<u8>,
+    },
+    /// It is being fetched and written.
+    Taking {
+        ticket: u64,
+    },
+    /// It is in its place, on disk; or why not.
+    Taken {
+        ticket: u64,
+        outcome: Result<(), String>,
+    },
 }

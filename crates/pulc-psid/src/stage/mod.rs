@@ -1,9 +1,12 @@
 //! What jobs bring along: programs, libraries and inputs that a node lacks come from its parent in the launch tree, into a cache, and are
-//! given to the job. Called by the job room, which is never kept waiting: all work is done by tasks and on threads that may block.
-//! `known` hashes of files of this machine, `store` the cache, `fetch` asking others, `serve` answering them, `place` directories of jobs.
+//! given to the job; and what jobs give back. Called by the job room, which is never kept waiting: all work is done by tasks and on threads that may block.
+//! `known` hashes of files of this machine, `store` the cache, `fetch` asking others, `serve` answering them, `place` directories of jobs, `give_back`
+//! what comes home, `deliver` how it is put there.
 //! Never hands out a file to whoever does not know what is in it, and believes nothing that comes but its hash.
 
+mod deliver;
 mod fetch;
+mod give_back;
 mod known;
 mod message;
 mod place;
@@ -17,6 +20,7 @@ pub use place::{Held, Placed, hold, passing, remove, sweep_passing};
 
 use crate::mesh::Mesh;
 use fetch::Incoming;
+use give_back::{Offer, Word};
 use known::Whose;
 use pulc_base::param::Param;
 use pulc_base::{JobId, NodeId};
@@ -57,6 +61,8 @@ struct Inner {
     /// Where answers go.
     incoming: Mutex<HashMap<[u8; 32], Answers>>,
     askers: Mutex<HashMap<NodeId, mpsc::Sender<serve::Get>>>,
+    /// What was offered to the homes of jobs and is not there yet.
+    offers: give_back::Offers,
 }
 
 /// Who was asked for a file, and who waits for the answers.
@@ -156,8 +162,14 @@ impl Staging {
     pub fn new(mesh: Mesh, root: PathBuf) -> Staging {
         place::sweep(&root);
         let store = Store::new(root, MAX_MIB.read().value << 20);
-        let inner =
-            Inner { mesh, store, pending: Mutex::default(), incoming: Mutex::default(), askers: Mutex::default() };
+        let inner = Inner {
+            mesh,
+            store,
+            pending: Mutex::default(),
+            incoming: Mutex::default(),
+            askers: Mutex::default(),
+            offers: give_back::Offers::default(),
+        };
         Staging { inner: Arc::new(inner) }
     }
 
@@ -274,6 +286,11 @@ impl Staging {
         Placed { room: Some(room).filter(|room| room.exists()), ..Placed::default() }
     }
 
+    /// Nothing more comes from this node.
+    pub fn lost(&self, node: NodeId) {
+        self.inner.offers.lost(node);
+    }
+
     /// From the daemon of another node.
     pub fn peer(&self, from: NodeId, message: StageMsg) {
         match message {
@@ -281,6 +298,11 @@ impl Staging {
             StageMsg::Data { hash, at, bytes } => self.answered(from, hash, Incoming::Data { at, bytes }),
             StageMsg::Wait { hash } => self.answered(from, hash, Incoming::Wait),
             StageMsg::Not { hash, why } => self.answered(from, hash, Incoming::Not(why)),
+            StageMsg::Offer { ticket, content, path, mode, target } => {
+                self.offered(from, Offer { ticket, content, path, mode, target });
+            }
+            StageMsg::Taking { ticket } => self.inner.offers.say(from, ticket, Word::Taking),
+            StageMsg::Taken { ticket, outcome } => self.inner.offers.say(from, ticket, Word::Taken(outcome)),
         }
     }
 }

@@ -215,7 +215,7 @@ mod tests {
             file(Role::Library, "libb.so", "/etc/passwd"),
             file(Role::Input, "deep/input", "/home/input"),
         ];
-        let stage = Stage { home: None, directory: true, files };
+        let stage = Stage { directory: true, files, ..Stage::default() };
         let found = [&cached, &cached, Path::new("/etc/passwd"), &cached].map(Path::to_owned);
         let placed = place(&root, JobId(7), NodeId([1; 16]), &stage, &found).unwrap();
         let room = placed.room.unwrap();
@@ -239,7 +239,7 @@ mod tests {
         let root = directory("nothing");
         let files = vec![file(Role::Program, "sh", "/bin/sh"), file(Role::Library, "x", "/etc/passwd")];
         let found = [PathBuf::from("/bin/sh"), PathBuf::from("/etc/passwd")];
-        let stage = Stage { home: None, directory: false, files };
+        let stage = Stage { directory: false, files, ..Stage::default() };
         assert_eq!(place(&root, JobId(7), NodeId([1; 16]), &stage, &found), Ok(Placed::default()));
         assert!(!root.join("jobs").exists());
         fs::remove_dir_all(root).unwrap();
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn a_place_that_cannot_be_made_leaves_nothing() {
         let root = directory("fails");
-        let stage = Stage { home: None, directory: true, files: vec![file(Role::Input, "a", "/home/a")] };
+        let stage = Stage { directory: true, files: vec![file(Role::Input, "a", "/home/a")], ..Stage::default() };
         let why = place(&root, JobId(7), NodeId([1; 16]), &stage, &[PathBuf::from("/no/such")]).unwrap_err();
         assert!(why.contains("work/a") && why.contains("No such file"), "{why}");
         // There was nothing else.

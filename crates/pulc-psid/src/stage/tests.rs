@@ -71,7 +71,7 @@ async fn surveyed(node: &Node, bytes: usize, keep: bool) -> (Stage, Vec<u8>) {
     let path = node.root.join("input");
     fs::write(&path, &text).unwrap();
     let files = vec![file(Role::Input, "input", path.to_str().unwrap())];
-    let stage = Stage { home: None, directory: true, files };
+    let stage = Stage { directory: true, files, ..Stage::default() };
     (node.staging.survey(stage, keep, quiet()).await.unwrap(), text)
 }
 
@@ -188,7 +188,7 @@ fn who_does_not_know_what_is_in_a_file_gets_nothing_of_it() {
         fs::write(&secret, "secret").unwrap();
         let mut files = vec![file(Role::Input, "x", secret.to_str().unwrap())];
         files[0].content = content(b"guess!");
-        let stage = Stage { home: None, directory: true, files };
+        let stage = Stage { directory: true, files, ..Stage::default() };
         // The same length, at a path that is right.
         let get = |at, len| serve::Get { content: stage.files[0].content, path: stage.files[0].path.clone(), at, len };
         for get in [get(0, 6), get(0, 7), get(u64::MAX, 6), get(0, u32::MAX)] {
@@ -227,7 +227,7 @@ fn a_job_that_is_stopped_in_the_middle_leaves_nothing_and_keeps_nobody_waiting()
 fn what_cannot_travel_is_named() {
     on_a_runtime(async {
         let nodes = nodes("named", 1, None).await;
-        let stage = Stage { home: None, directory: true, files: vec![file(Role::Input, "x", "/no/such/file")] };
+        let stage = Stage { directory: true, files: vec![file(Role::Input, "x", "/no/such/file")], ..Stage::default() };
         let why = nodes[0].staging.survey(stage, false, quiet()).await.unwrap_err();
         assert!(why.starts_with("/no/such/file cannot travel with the job: No such file"), "{why}");
         assert!(!Path::new("/no/such").exists());

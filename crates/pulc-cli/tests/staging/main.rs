@@ -1,6 +1,8 @@
 //! Jobs whose nodes lack what they need: on hosts in network namespaces, the second of which sees an empty directory where the first has
 //! its files. What is missing travels, once, through each other where it can; what is wrong is said before anything is started, and nothing
-//! is left of a job but the cache.
+//! is left of a job but the cache. `outputs` is about what comes back.
+
+mod outputs;
 
 use pulc_testkit::{Cluster, Finished, Host, run_within, skipped, token_in, wait_until};
 use std::fs;
@@ -63,13 +65,20 @@ impl Apart {
         self.cluster.host(0).pulc(&[&["run", "--wdir", "/"], arguments].concat())
     }
 
-    /// What a host's daemon sees of its own place.
-    fn listing(&self, host: usize, place: &str) -> Vec<String> {
-        let host = self.cluster.host(host);
+    fn daemon(&self, host: usize) -> i32 {
         let is_daemon =
             |pid: &i32| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.ends_with(b"\0daemon\0"));
-        let pid = host.processes().into_iter().find(is_daemon).expect("a daemon runs");
-        let root = format!("/proc/{pid}/root{}", host.state_dir.join("staged").join(place).display());
+        self.cluster.host(host).processes().into_iter().find(is_daemon).expect("a daemon runs")
+    }
+
+    /// A path as a host's daemon sees it.
+    fn seen_by(&self, host: usize, path: &Path) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root{}", self.daemon(host), path.display()))
+    }
+
+    /// What a host's daemon sees of its own place.
+    fn listing(&self, host: usize, place: &str) -> Vec<String> {
+        let root = self.seen_by(host, &self.cluster.host(host).state_dir.join("staged").join(place));
         let entries = fs::read_dir(root).into_iter().flatten().flatten();
         let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         names.sort();

@@ -1,0 +1,282 @@
+//! What a job gives back: files out of its directory on a node, to the node where it was asked for. The node that has one offers it, by what
+//! is in it, and its home fetches it as any file, checks it, and puts it where the job's user has said. Only when it is on disk there the
+//! node is told so, and only then the job is over. What can't be delivered is kept on the node and said. A node that comes back offers
+//! again, and a home that has it already takes it once more.
+
+use super::deliver::deliver;
+use super::known::Whose;
+use super::{StageMsg, Staging, Ticker, lock};
+use crate::peer_message::PeerMsg;
+use pulc_base::{JobId, NodeId};
+use pulc_control::NodeState;
+use pulc_control::stage::{Content, FILES_MAX, Output, Role, StageFile, as_path};
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+
+/// How long the home may say nothing about a file that it was offered.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two words of the home.
+const WORD: Duration = Duration::from_secs(5);
+/// How long the home of a queued job's files may be away, and between two looks for it.
+const AWAY: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(200);
+/// Directories that are walked into, one in the other.
+const DEPTH_MAX: usize = 32;
+
+/// A file for its home.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    pub ticket: u64,
+    pub content: Content,
+    pub path: Vec<u8>,
+    pub mode: u32,
+    pub target: Vec<u8>,
+}
+
+/// What a home says about an offer.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Word {
+    Taking,
+    Taken(Result<(), String>),
+}
+
+/// Offers that were not answered, by their numbers.
+#[derive(Default)]
+pub struct Offers {
+    next: AtomicU64,
+    open: Mutex<HashMap<u64, (NodeId, mpsc::UnboundedSender<Word>)>>,
+}
+
+impl Offers {
+    fn add(&self, home: NodeId) -> (u64, mpsc::UnboundedReceiver<Word>) {
+        let (sender, words) = mpsc::unbounded_channel();
+        let ticket = self.next.fetch_add(1, Ordering::Relaxed);
+        lock(&self.open).insert(ticket, (home, sender));
+        (ticket, words)
+    }
+
+    fn remove(&self, ticket: u64) {
+        lock(&self.open).remove(&ticket);
+    }
+
+    /// Believed only from the node that was offered it.
+    pub fn say(&self, from: NodeId, ticket: u64, word: Word) {
+        if let Some((_, sender)) = lock(&self.open).get(&ticket).filter(|(home, _)| *home == from) {
+            let _ = sender.send(word);
+        }
+    }
+
+    /// Who waits for this node waits no longer.
+    pub fn lost(&self, node: NodeId) {
+        lock(&self.open).retain(|_, (home, _)| *home != node);
+    }
+}
+
+impl Staging {
+    /// Gives back what a job has left in `work` of its room. With `patient` a home that is away is waited for.
+    ///
+    /// # Errors
+    /// One line that names what was not there, or could not be delivered and where it is kept.
+    pub async fn give_back(
+        &self,
+        job: JobId,
+        room: PathBuf,
+        outputs: Vec<Output>,
+        home: NodeId,
+        patient: bool,
+    ) -> Result<(), String> {
+        let mut failures = Vec::new();
+        for output in outputs {
+            let path = room.join("work").join(as_path(&output.name));
+            if let Err(why) = self.give(&path, as_path(&output.path), home, patient).await {
+                let kept = self.keep_back(job, path, &output.name).await;
+                let kept = kept.map(|place| format!("; it is kept as {}", place.display())).unwrap_or_default();
+                failures.push(format!("{} does not come back: {why}{kept}", as_path(&output.name).display()));
+            }
+        }
+        if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
+    }
+
+    /// A file, or all that is in a directory.
+    async fn give(&self, path: &Path, target: &Path, home: NodeId, patient: bool) -> Result<(), String> {
+        let (path, target) = (path.to_owned(), target.to_owned());
+        let files = blocking(move || {
+            let mut files = Vec::new();
+            list(&mut files, &path, &target, 0).map(|()| files)
+        });
+        for (path, target) in files.await? {
+            self.give_one(&path, &target, home, patient).await?;
+        }
+        Ok(())
+    }
+
+    async fn give_one(&self, path: &Path, target: &Path, home: NodeId, patient: bool) -> Result<(), String> {
+        let (staging, own, place) = (self.clone(), path.to_owned(), target.to_owned());
+        if home == self.inner.mesh.me() {
+            return blocking(move || deliver(&own, &place, None)).await;
+        }
+        let (content, mode) = blocking(move || staging.inner.store.known().look(&own, Whose::Users, &|| ())).await?;
+        let until = Instant::now() + if patient { AWAY } else { Duration::ZERO };
+        loop {
+            if self.is_up(home)
+                && let Some(outcome) = self.offer(home, content, path, mode, target).await
+            {
+                return outcome;
+            }
+            if Instant::now() >= until {
+                return Err(format!("node {home}, where the job was asked for, is lost"));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    fn is_up(&self, node: NodeId) -> bool {
+        let is_up = |state| matches!(state, NodeState::Up | NodeState::Draining | NodeState::Torpid);
+        self.inner.mesh.nodes().iter().any(|known| known.id == node && is_up(known.state))
+    }
+
+    /// The home's verdict; none when it is lost.
+    async fn offer(
+        &self,
+        home: NodeId,
+        content: Content,
+        path: &Path,
+        mode: u32,
+        target: &Path,
+    ) -> Option<Result<(), String>> {
+        let bytes = |path: &Path| path.as_os_str().as_encoded_bytes().to_vec();
+        let (ticket, mut words) = self.inner.offers.add(home);
+        let message = StageMsg::Offer { ticket, content, path: bytes(path), mode, target: bytes(target) };
+        let outcome = match self.inner.mesh.send_wait(home, PeerMsg::Stage(message)).await {
+            Err(_) => None,
+            Ok(()) => loop {
+                match tokio::time::timeout(PATIENCE, words.recv()).await {
+                    Ok(Some(Word::Taking)) => {}
+                    Ok(Some(Word::Taken(outcome))) => break Some(outcome),
+                    Ok(None) => break None,
+                    Err(_) => {
+                        break Some(Err(format!(
+                            "its home, node {home}, has said nothing for {} s",
+                            PATIENCE.as_secs()
+                        )));
+                    }
+                }
+            },
+        };
+        self.inner.offers.remove(ticket);
+        outcome
+    }
+
+    /// From the node that has a file: fetches it and puts it in its place.
+    pub(super) fn offered(&self, from: NodeId, offer: Offer) {
+        let staging = self.clone();
+        tokio::spawn(async move {
+            let ticket = offer.ticket;
+            let say = async |word| staging.inner.mesh.send_wait(from, PeerMsg::Stage(word)).await;
+            let work = staging.take_back(from, offer);
+            tokio::pin!(work);
+            let outcome = loop {
+                match tokio::time::timeout(WORD, &mut work).await {
+                    Ok(outcome) => break outcome,
+                    // A node that is lost has nothing to be told, and what it has goes no further.
+                    Err(_) if say(StageMsg::Taking { ticket }).await.is_err() => return,
+                    Err(_) => {}
+                }
+            };
+            let _ = say(StageMsg::Taken { ticket, outcome }).await;
+        });
+    }
+
+    async fn take_back(&self, from: NodeId, offer: Offer) -> Result<(), String> {
+        let Offer { content, path, mode, target, .. } = offer;
+        let file = StageFile { role: Role::Input, name: b"output".to_vec(), path, mode, content };
+        let claim = self.claim(content);
+        let cached = self.ensure(&file, claim, from, &Ticker::new(|| ())).await?;
+        let target = as_path(&target).to_owned();
+        blocking(move || deliver(&cached, &target, Some(mode))).await
+    }
+
+    /// What can't be delivered stays on this node, out of the job's directory.
+    async fn keep_back(&self, job: JobId, path: PathBuf, name: &[u8]) -> Option<PathBuf> {
+        let place = self.inner.store.root().join("kept").join(job.to_string()).join(as_path(name));
+        let work = move || {
+            fs::symlink_metadata(&path).map_err(|error| error.to_string())?;
+            let above = place.parent().map_or(Ok(()), super::store::make_directory);
+            above.and_then(|()| fs::rename(&path, &place)).map_err(|error| error.to_string())?;
+            Ok(place)
+        };
+        blocking(work).await.ok()
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<T, String> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string()))
+}
+
+/// The files that come back, each with its place at home. Not through links of the job's into other directories.
+fn list(files: &mut Vec<(PathBuf, PathBuf)>, path: &Path, target: &Path, depth: usize) -> Result<(), String> {
+    let inside = |error: std::io::Error| match depth {
+        0 => error.to_string(),
+        _ => format!("{}: {error}", path.file_name().unwrap_or(OsStr::new("?")).display()),
+    };
+    let data = if depth == 0 { fs::metadata(path) } else { fs::symlink_metadata(path) }.map_err(inside)?;
+    if !data.is_dir() {
+        if files.len() >= FILES_MAX {
+            return Err(format!("it has more than {FILES_MAX} files; pack them into one"));
+        }
+        files.push((path.to_owned(), target.to_owned()));
+        return Ok(());
+    }
+    if depth >= DEPTH_MAX {
+        return Err(format!("directories stand in each other more than {DEPTH_MAX} deep"));
+    }
+    let entries: Result<Vec<_>, _> = fs::read_dir(path).map_err(inside)?.collect();
+    let mut names: Vec<_> = entries.map_err(inside)?.into_iter().map(|entry| entry.file_name()).collect();
+    names.sort();
+    names.into_iter().try_for_each(|name| list(files, &path.join(&name), &target.join(&name), depth + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stage::tests::directory;
+
+    #[test]
+    fn a_directory_comes_back_with_all_that_is_in_it() {
+        let root = directory("give-back");
+        fs::create_dir_all(root.join("d/e")).unwrap();
+        fs::write(root.join("d/e/x"), "x").unwrap();
+        fs::write(root.join("d/y"), "y").unwrap();
+        let listed = |name: &str| {
+            let mut files = Vec::new();
+            list(&mut files, &root.join(name), Path::new("/t"), 0).map(|()| files)
+        };
+        let files = listed("d").unwrap();
+        assert_eq!(files, [(root.join("d/e/x"), "/t/e/x".into()), (root.join("d/y"), "/t/y".into())]);
+        assert_eq!(listed("d/y").unwrap(), [(root.join("d/y"), "/t".into())]);
+        assert!(listed("none").unwrap_err().contains("No such file"));
+        // Round in a circle is no way.
+        std::os::unix::fs::symlink(&root, root.join("d/e/up")).unwrap();
+        assert_eq!(listed("d").unwrap().len(), 3);
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn only_the_home_is_believed_and_who_waits_for_a_lost_one_is_told() {
+        let offers = Offers::default();
+        let (home, other) = (NodeId([1; 16]), NodeId([2; 16]));
+        let (ticket, mut words) = offers.add(home);
+        offers.say(other, ticket, Word::Taken(Ok(())));
+        offers.lost(other);
+        offers.say(home, ticket, Word::Taking);
+        assert_eq!(words.try_recv(), Ok(Word::Taking));
+        offers.lost(home);
+        assert_eq!(words.try_recv(), Err(mpsc::error::TryRecvError::Disconnected));
+    }
+}
