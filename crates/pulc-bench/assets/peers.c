@@ -3,7 +3,7 @@
  *
  *   peers pair SECONDS [PLACE]     two ranks: one-way time and stream for many sizes, message rate
  *   peers short SECONDS [PLACE]    two ranks: one-way time for a few sizes, for places where some take milliseconds
- *   peers many SECONDS [PLACE]     any number: barrier, allreduce, broadcast, all-to-all
+ *   peers many SECONDS [PLACE]     any number: barrier, allreduce, broadcast, all-to-all; blocks of lengths that differ; scan
  *   peers blocked SECONDS [PLACE]  two ranks: processor time that rank 0 burns while it waits for a message that long
  *   peers start SECONDS [PLACE]    any number: nothing
  *
@@ -119,10 +119,21 @@ static void shortly(void) {
         tell("latency", sizes[i], best(pingpong, sizes[i], 10, 1000000) / 2 * 1e9);
 }
 
-enum { BARRIER, ALLREDUCE, BCAST, ALLTOALL };
+enum { BARRIER, ALLREDUCE, BCAST, ALLTOALL, ALLTOALLV, ALLGATHERV, GATHERV, SCAN, REDUCE_SCATTER };
 static int kind;
+/* Blocks of rank 0, 1, ...: in turn as long as is said, and half as long. */
+static int *lengths, *places, *own_lengths, *own_places;
+
+static void lay_out(long bytes) {
+    for (int rank = 0; rank < ranks; rank++) {
+        lengths[rank] = kind == REDUCE_SCATTER ? bytes / 8 / ranks : bytes >> (rank & 1);
+        own_lengths[rank] = bytes >> (me & 1);
+        places[rank] = own_places[rank] = rank * bytes;
+    }
+}
 
 static double collective(long bytes, long times) {
+    lay_out(bytes);
     MPI_Barrier(MPI_COMM_WORLD);
     double begin = MPI_Wtime(), own, slowest;
     for (long i = 0; i < times; i++)
@@ -131,6 +142,17 @@ static double collective(long bytes, long times) {
         case ALLREDUCE: MPI_Allreduce(out, in, bytes / 8, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD); break;
         case BCAST: MPI_Bcast(out, bytes, MPI_BYTE, 0, MPI_COMM_WORLD); break;
         case ALLTOALL: MPI_Alltoall(out, bytes, MPI_BYTE, in, bytes, MPI_BYTE, MPI_COMM_WORLD); break;
+        case ALLTOALLV:
+            MPI_Alltoallv(out, own_lengths, own_places, MPI_BYTE, in, lengths, places, MPI_BYTE, MPI_COMM_WORLD);
+            break;
+        case ALLGATHERV:
+            MPI_Allgatherv(out, lengths[me], MPI_BYTE, in, lengths, places, MPI_BYTE, MPI_COMM_WORLD);
+            break;
+        case GATHERV:
+            MPI_Gatherv(out, lengths[me], MPI_BYTE, in, lengths, places, MPI_BYTE, 0, MPI_COMM_WORLD);
+            break;
+        case SCAN: MPI_Scan(out, in, bytes / 8, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD); break;
+        case REDUCE_SCATTER: MPI_Reduce_scatter(out, in, lengths, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD); break;
         }
     own = MPI_Wtime() - begin;
     MPI_Allreduce(&own, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
@@ -148,6 +170,12 @@ static void many(void) {
     one("allreduce", ALLREDUCE, MEBI);
     one("bcast", BCAST, MEBI);
     one("alltoall", ALLTOALL, 1024);
+    one("alltoallv", ALLTOALLV, 1024);
+    one("allgatherv", ALLGATHERV, 1024);
+    one("gatherv", GATHERV, 1024);
+    one("scan", SCAN, 8);
+    one("scan", SCAN, 65536);
+    one("reduce_scatter", REDUCE_SCATTER, 65536);
 }
 
 static void blocked(void) {
@@ -189,7 +217,10 @@ int main(int argc, char **argv) {
     size_t longest = LONGEST > ranks * 1024L ? LONGEST : ranks * 1024L;
     out = malloc(longest);
     in = malloc(longest);
-    if (!out || !in)
+    size_t numbers = ranks * sizeof *lengths;
+    lengths = malloc(numbers), places = malloc(numbers);
+    own_lengths = malloc(numbers), own_places = malloc(numbers);
+    if (!out || !in || !lengths || !places || !own_lengths || !own_places)
         MPI_Abort(MPI_COMM_WORLD, 3);
     memset(in, 1, longest);
     /* Memory that was never written is the kernel's one page of zeros, again and again: no program sends that, and it lies in every cache. */

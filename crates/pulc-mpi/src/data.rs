@@ -105,6 +105,15 @@ impl Data {
         bytes
     }
 
+    /// Copies the first bytes into `out`; what lies behind the end stays.
+    pub fn get(&self, out: &mut [u8]) {
+        let fits = self.len().min(out.len());
+        match self {
+            Data::Flat { at, .. } => at.read(0, &mut out[..fits]),
+            Data::Typed { base, count, datatype, .. } => datatype.pack(*base, *count, 0, &mut out[..fits]),
+        }
+    }
+
     /// Puts bytes where the ones from `from` on belong; what lies behind the end is left out.
     pub fn put(&self, from: usize, input: &[u8]) {
         let fits = self.len().saturating_sub(from).min(input.len());

@@ -24,7 +24,7 @@ const NEAR_HOP: f64 = 70.0;
 const PLOTTED: [(Place, &str, &str); 2] =
     [(Place::Node, "two cores of one node", ""), (Place::Net, "two nodes", "-net")];
 
-const FIGURES: [Figure; 9] = [
+const FIGURES: [Figure; 14] = [
     Figure { name: "latency", text: "one way", less_is_better: true, shown: row::time },
     Figure { name: "rate", text: "messages/s", less_is_better: false, shown: millions },
     Figure { name: "stream", text: "stream", less_is_better: false, shown: row::rate },
@@ -34,6 +34,11 @@ const FIGURES: [Figure; 9] = [
     Figure { name: "bcast", text: "bcast", less_is_better: true, shown: row::time },
     Figure { name: "start", text: "start and end", less_is_better: true, shown: row::time },
     Figure { name: "alltoall", text: "alltoall", less_is_better: true, shown: row::time },
+    Figure { name: "alltoallv", text: "alltoallv", less_is_better: true, shown: row::time },
+    Figure { name: "allgatherv", text: "allgatherv", less_is_better: true, shown: row::time },
+    Figure { name: "gatherv", text: "gatherv", less_is_better: true, shown: row::time },
+    Figure { name: "scan", text: "scan", less_is_better: true, shown: row::time },
+    Figure { name: "reduce_scatter", text: "reduce_scatter", less_is_better: true, shown: row::time },
 ];
 
 fn millions(rate: f64) -> String {

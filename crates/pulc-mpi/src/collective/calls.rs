@@ -67,45 +67,45 @@ collectives! {
     allreduce iallreduce allreduce_init: reductions::allreduce, hall::allreduce;
         (sendbuf: Addr, recvbuf: Addr, count: i64, datatype: Datatype, op: Op);
     /// Combines the data of all lower ranks and one's own.
-    scan iscan scan_init: scans::scan; (sendbuf: Addr, recvbuf: Addr, count: i64, datatype: Datatype, op: Op);
+    scan iscan scan_init: scans::scan, hall::scan; (sendbuf: Addr, recvbuf: Addr, count: i64, datatype: Datatype, op: Op);
     /// Combines the data of all lower ranks.
-    exscan iexscan exscan_init: scans::exscan; (sendbuf: Addr, recvbuf: Addr, count: i64, datatype: Datatype, op: Op);
+    exscan iexscan exscan_init: scans::exscan, hall::exscan; (sendbuf: Addr, recvbuf: Addr, count: i64, datatype: Datatype, op: Op);
     /// Combines, and deals the result out.
-    reduce_scatter ireduce_scatter reduce_scatter_init: scans::reduce_scatter;
+    reduce_scatter ireduce_scatter reduce_scatter_init: scans::reduce_scatter, hall::reduce_scatter;
         (sendbuf: Addr, recvbuf: Addr, recvcounts: Ints<'_>, datatype: Datatype, op: Op);
     /// The same in blocks of one length.
-    reduce_scatter_block ireduce_scatter_block reduce_scatter_block_init: reduce_scatter_blocks;
+    reduce_scatter_block ireduce_scatter_block reduce_scatter_block_init: reduce_scatter_blocks, hall::reduce_scatter_block;
         (sendbuf: Addr, recvbuf: Addr, recvcount: i64, datatype: Datatype, op: Op);
     /// Everybody's block to the root.
     gather igather gather_init: gather_same, hall::gather;
         (sendbuf: Addr, sendcount: i64, sendtype: Datatype, recvbuf: Addr, recvcount: i64, recvtype: Datatype, root: i32);
     /// The same with lengths that differ.
-    gatherv igatherv gatherv_init: gather_varied;
+    gatherv igatherv gatherv_init: gather_varied, hall::gatherv;
         (sendbuf: Addr, sendcount: i64, sendtype: Datatype, recvbuf: Addr, recvcounts: Ints<'_>, displs: Ints<'_>,
          recvtype: Datatype, root: i32);
     /// A block from the root to everybody.
     scatter iscatter scatter_init: scatter_same, hall::scatter;
         (sendbuf: Addr, sendcount: i64, sendtype: Datatype, recvbuf: Addr, recvcount: i64, recvtype: Datatype, root: i32);
     /// The same with lengths that differ.
-    scatterv iscatterv scatterv_init: scatter_varied;
+    scatterv iscatterv scatterv_init: scatter_varied, hall::scatterv;
         (sendbuf: Addr, sendcounts: Ints<'_>, displs: Ints<'_>, sendtype: Datatype, recvbuf: Addr, recvcount: i64,
          recvtype: Datatype, root: i32);
     /// Everybody's block to everybody.
     allgather iallgather allgather_init: allgather_same, hall::allgather;
         (sendbuf: Addr, sendcount: i64, sendtype: Datatype, recvbuf: Addr, recvcount: i64, recvtype: Datatype);
     /// The same with lengths that differ.
-    allgatherv iallgatherv allgatherv_init: allgather_varied;
+    allgatherv iallgatherv allgatherv_init: allgather_varied, hall::allgatherv;
         (sendbuf: Addr, sendcount: i64, sendtype: Datatype, recvbuf: Addr, recvcounts: Ints<'_>, displs: Ints<'_>,
          recvtype: Datatype);
     /// A block from everybody to everybody.
     alltoall ialltoall alltoall_init: alltoall_same, hall::alltoall;
         (sendbuf: Addr, sendcount: i64, sendtype: Datatype, recvbuf: Addr, recvcount: i64, recvtype: Datatype);
     /// The same with lengths that differ.
-    alltoallv ialltoallv alltoallv_init: alltoall_varied;
+    alltoallv ialltoallv alltoallv_init: alltoall_varied, hall::alltoallv;
         (sendbuf: Addr, sendcounts: Ints<'_>, sdispls: Ints<'_>, sendtype: Datatype, recvbuf: Addr,
          recvcounts: Ints<'_>, rdispls: Ints<'_>, recvtype: Datatype);
     /// The same with datatypes that differ, displacements in bytes.
-    alltoallw ialltoallw alltoallw_init: alltoall_each;
+    alltoallw ialltoallw alltoallw_init: alltoall_each, hall::alltoallw;
         (sendbuf: Addr, sendcounts: Ints<'_>, sdispls: Ints<'_>, sendtypes: &[Datatype], recvbuf: Addr,
          recvcounts: Ints<'_>, rdispls: Ints<'_>, recvtypes: &[Datatype]);
     /// A block to all neighbours.

@@ -85,6 +85,11 @@ impl Program {
         self.rounds.last_mut().expect("there is always a round").push(step);
     }
 
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.rounds.iter().all(Vec::is_empty)
+    }
+
     /// What follows waits for all messages so far.
     pub fn then(&mut self) {
         if self.rounds.last().is_some_and(|round| !round.is_empty()) {

@@ -68,6 +68,18 @@ fn one_side(comm: &Communicator, op: Op, count: i64, datatype: Datatype) -> Resu
     Job::new(op, count, datatype)
 }
 
+/// How many elements every process's part has, together.
+pub(super) fn check_counts(counts: &Ints<'_>, size: usize) -> Result<i64> {
+    if counts.len() < size {
+        return Err(Error::new(Class::ARG, format!("{} counts for {size} processes", counts.len())));
+    }
+    if let Some(count) = counts.iter().find(|count| *count < 0) {
+        return Err(Error::new(Class::COUNT, format!("count {count} is negative")));
+    }
+    let total = counts.iter().take(size).try_fold(0_i64, |sum, count| sum.checked_add(count));
+    total.ok_or_else(|| Error::new(Class::COUNT, "the counts exceed all memory"))
+}
+
 /// Reduces, and gives every process its part of the result.
 pub(super) fn reduce_scatter(
     comm: &Communicator,
@@ -78,13 +90,7 @@ pub(super) fn reduce_scatter(
     op: Op,
 ) -> Result<Program> {
     let size = comm.size();
-    if counts.len() < size {
-        return Err(Error::new(Class::ARG, format!("{} counts for {size} processes", counts.len())));
-    }
-    if let Some(count) = counts.iter().find(|count| *count < 0) {
-        return Err(Error::new(Class::COUNT, format!("count {count} is negative")));
-    }
-    let total: i64 = counts.iter().take(size).sum();
+    let total = check_counts(&counts, size)?;
     let job = Job::new(op, total, datatype)?;
     let mut program = Program::new();
     let (me, own_count) = (comm.me, counts.get(comm.me as usize));

@@ -14,6 +14,7 @@ mod overlap;
 mod random;
 mod topologies;
 mod values;
+mod varied;
 mod windows;
 
 use keeper::{Job, Keeper};
@@ -39,6 +40,8 @@ fn as_a_rank() {
         "communicators" => communicators::play(),
         "topologies" => topologies::play(),
         "random" => random::play(),
+        "too_long" => varied::too_long(),
+        "varied" => varied::play(),
         "windows" => windows::play(),
         other => panic!("no scene {other}"),
     }
@@ -111,6 +114,24 @@ fn collectives_in_shared_memory_give_what_they_give_by_messages() {
     Job::on_one_node("halls", 4).with("PULC_HALL_AFTER", "0").with("PULC_HALL_READ_ALL_BYTES", "0").succeeds();
     Job::on_one_node("halls", 3).with("PULC_HALL_BLOCK_BYTES", "1000000").succeeds();
     Job::on_one_node("halls", 3).with("PULC_HALLS_MAX", "0").succeeds();
+}
+
+#[test]
+fn blocks_and_results_that_differ_are_the_same_in_shared_memory_as_by_messages() {
+    for ranks in [2, 3, 4, 7] {
+        Job::on_one_node("varied", ranks).succeeds();
+    }
+    Job::on_one_node("varied", 4).with("PULC_HALL_AFTER", "0").with("PULC_HALL_READ_ALL_BYTES", "0").succeeds();
+    Job::on_one_node("varied", 3).with("PULC_HALL_BLOCK_BYTES", "100").succeeds();
+    Job::on_one_node("varied", 3).with("PULC_HALL_READ_ALL_BYTES", "1000000").succeeds();
+    Job::on_nodes("varied", &[2, 1]).succeeds();
+}
+
+#[test]
+fn a_block_that_is_too_long_is_an_error_where_it_arrives_and_nowhere_else() {
+    Job::on_one_node("too_long", 2).succeeds();
+    Job::on_one_node("too_long", 4).succeeds();
+    Job::on_one_node("too_long", 3).with("PULC_HALL_BLOCK_BYTES", "100").succeeds();
 }
 
 #[test]

@@ -112,11 +112,12 @@ impl Hall {
         let step = PIECE_BYTES / self.members;
         for from in (0..len.max(1)).step_by(step) {
             let part = step.min(len - from);
+            let stride = dense(part, step);
             let turn = self.enter()?;
             let base = self.piece(turn, root);
             if let Some(out) = out.filter(|_| root == self.me) {
                 for place in others(self.members, self.me) {
-                    self.copy_in(base + place * step, &out(place)?, from, part);
+                    self.copy_in(base + place * stride, &out(place)?, from, part);
                 }
                 self.show(turn, What::Scatter, &[], true);
             } else {
@@ -124,7 +125,7 @@ impl Hall {
                 self.wait_one(turn, root)?;
                 self.check(turn, root, What::Scatter)?;
                 if let Some(own) = own {
-                    self.copy_out(base + self.me * step, own, from, part);
+                    self.copy_out(base + self.me * stride, own, from, part);
                 }
             }
         }
@@ -149,10 +150,11 @@ impl Hall {
         let mut own_moved = Ok(0);
         for from in (0..len.max(1)).step_by(step) {
             let part = step.min(len - from);
+            let stride = dense(part, step);
             let turn = self.enter()?;
             let own = self.piece(turn, self.me);
             for place in others(self.members, self.me) {
-                self.copy_in(own + place * step, &out(place)?, from, part);
+                self.copy_in(own + place * stride, &out(place)?, from, part);
             }
             self.meet_after(turn, What::Alltoall, &[], || {
                 if let Some((out, into)) = own_block.as_ref().filter(|_| from == 0) {
@@ -162,11 +164,16 @@ impl Hall {
             for turned in 1..self.members {
                 let place = (self.me + turned) % self.members;
                 self.check(turn, place, What::Alltoall)?;
-                self.copy_out(self.piece(turn, place) + self.me * step, &into(place)?, from, part);
+                self.copy_out(self.piece(turn, place) + self.me * stride, &into(place)?, from, part);
             }
         }
         own_moved.map(|_| ())
     }
+}
+
+/// Bytes from one block of a piece to the next: short ones share lines and pages, which are dear after a switch.
+fn dense(part: usize, step: usize) -> usize {
+    part.next_multiple_of(8).min(step)
 }
 
 /// All places but one's own.

@@ -16,7 +16,7 @@ use crate::memory::Addr;
 use crate::op::Reduction;
 use std::sync::Arc;
 
-type Known<'a> = &'a Arc<Communicator>;
+pub(super) type Known<'a> = &'a Arc<Communicator>;
 
 pub fn barrier(comm: Known<'_>) -> Result<bool> {
     let Some(mut hall) = hall(comm)? else { return Ok(false) };
@@ -77,20 +77,20 @@ fn reduce_in(
     op: Op,
     root: Option<i32>,
 ) -> Result<bool> {
-    let Some(size) = datatype::contiguous_size(job.datatype).filter(|size| *size > 0) else { return Ok(false) };
+    let Some(sum) = sum_of(job, input)? else { return Ok(false) };
     let keeps_order = hall.across.as_ref().is_none_or(|across| across.in_order);
     if !keeps_order && !job.op.is_commutative() {
         return Ok(false);
     }
-    let sum = Sum {
-        op: Reduction::new(&job.op, job.datatype)?,
-        datatype: job.datatype,
-        size: size as usize,
-        count: job.count as usize,
-        input,
-    };
     hall.reduce_of(comm, &sum, output, op, root)?;
     Ok(true)
+}
+
+/// What is reduced, if its elements are without gaps.
+pub(super) fn sum_of(job: &Job, input: Addr) -> Result<Option<Sum<'_>>> {
+    let Some(size) = datatype::contiguous_size(job.datatype).filter(|size| *size > 0) else { return Ok(None) };
+    let op = Reduction::new(&job.op, job.datatype)?;
+    Ok(Some(Sum { op, datatype: job.datatype, size: size as usize, count: job.count as usize, input }))
 }
 
 /// Whether blocks of this length go through the hall.

@@ -10,6 +10,7 @@ use crate::memory::Addr;
 use crate::op::Reduction;
 use pulc_hal::segment::Segment;
 use pulc_hal::turns::mark;
+use std::ops::Range;
 
 /// Of a piece: what is to be combined, and the share that is.
 const INPUT_BYTES: usize = 64 << 10;
@@ -26,15 +27,15 @@ pub(super) struct Sum<'a> {
 }
 
 impl Sum<'_> {
-    fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.size * self.count
     }
 
-    fn combine(&self, lower: Addr, higher: Addr, bytes: usize) {
+    pub fn combine(&self, lower: Addr, higher: Addr, bytes: usize) {
         self.op.apply(lower, higher, bytes / self.size);
     }
 
-    fn data(&self, at: Addr) -> Data {
+    pub fn data(&self, at: Addr) -> Data {
         Data::Flat { at, len: self.bytes() }
     }
 }
@@ -53,7 +54,7 @@ impl Hall {
         self.reduce_shares(sum, output, what, wants)
     }
 
-    fn reduce_lines(&mut self, sum: &Sum<'_>, output: Addr, what: What, wants: bool) -> Result<()> {
+    pub(super) fn reduce_lines(&mut self, sum: &Sum<'_>, output: Addr, what: What, wants: bool) -> Result<()> {
         let bytes = sum.bytes();
         let turn = self.enter()?;
         if self.members == 2 && what == What::Allreduce {
@@ -66,7 +67,7 @@ impl Hall {
         }
         if self.enter_line(turn, what, sum.input.bytes(bytes)) {
             // Whoever is last computes for all.
-            let result = self.combine_lines(sum, turn, what)?;
+            let result = self.combine_lines(sum, turn, what, 0..self.members)?;
             self.tell_last(turn, what, result.bytes(bytes));
             if wants {
                 result.copy_to(output, bytes);
@@ -82,15 +83,15 @@ impl Hall {
             self.segment.take(told, output.bytes_mut(bytes));
             return Ok(());
         }
-        self.combine_lines(sum, turn, what)?.copy_to(output, bytes);
+        self.combine_lines(sum, turn, what, 0..self.members)?.copy_to(output, bytes);
         Ok(())
     }
 
-    /// What the lines of all members make together, in a room of the hall's.
-    fn combine_lines(&mut self, sum: &Sum<'_>, turn: u64, what: What) -> Result<Addr> {
+    /// What the lines of these places, from the first on, make together, in a room of the hall's.
+    pub(super) fn combine_lines(&mut self, sum: &Sum<'_>, turn: u64, what: What, places: Range<usize>) -> Result<Addr> {
         let bytes = sum.bytes();
         let [mut own, mut other] = self.scratch.each_mut().map(|room| room.addr());
-        for place in 0..self.members {
+        for place in places {
             self.check(turn, place, what)?;
             self.segment.take(self.line(turn, place), other.bytes_mut(bytes));
             if place > 0 {
@@ -140,7 +141,8 @@ impl Hall {
             return self.combine_piece(sum, output, what, (turn, from, len));
         }
         let own = sum.input.offset(from as i64);
-        self.combine_all(sum, (turn, own), 0, len, what, |_, at, bytes| output.write((from + at) as i64, bytes))
+        let put = |_: &mut Hall, at: usize, bytes: &[u8]| output.write((from + at) as i64, bytes);
+        self.combine_all(sum, (turn, own), 0..len, what, 0..self.members, put)
     }
 
     /// Of two members: the other's piece and what this process has there, block by block.
@@ -210,7 +212,7 @@ impl Hall {
             if let Some(before) = index.checked_sub(1) {
                 let (from, to) = (share(before, self.me), share(before, self.me + 1));
                 let input = sum.input.offset((before * part) as i64);
-                self.combine_all(sum, (turn - 1, input), from, to - from, what, |hall, at, bytes| {
+                self.combine_all(sum, (turn - 1, input), from..to, what, 0..members, |hall, at, bytes| {
                     hall.segment.write(own + INPUT_BYTES + at, bytes);
                 })?;
             }
@@ -229,31 +231,27 @@ impl Hall {
         Ok(())
     }
 
-    /// Combines bytes `from..from + len` of all pieces of a turn, block by block; `put` is told where each block lies in that range. This
-    /// process's own piece is taken from where it came from, which must not have changed.
-    fn combine_all(
+    /// Combines bytes `range` of these places' pieces of a turn, from the first place on, block by block; `put` is told where each block lies in
+    /// that range. This process's own piece is taken from where it came from, which must not have changed.
+    pub(super) fn combine_all(
         &mut self,
         sum: &Sum<'_>,
         (turn, input): (u64, Addr),
-        from: usize,
-        len: usize,
+        range: Range<usize>,
         what: What,
+        places: Range<usize>,
         mut put: impl FnMut(&mut Hall, usize, &[u8]),
     ) -> Result<()> {
-        for place in 0..self.members {
+        for place in places.clone() {
             self.check(turn, place, what)?;
         }
-        let step = BLOCK_BYTES / sum.size * sum.size;
+        let (len, step) = (range.len(), BLOCK_BYTES / sum.size * sum.size);
         let [first, second] = self.scratch.each_mut().map(|room| room.addr());
         for at in (0..len).step_by(step) {
             let bytes = step.min(len - at);
             let (mut own, mut other) = (first, second);
-            for place in 0..self.members {
-                if place == self.me {
-                    input.offset((from + at) as i64).copy_to(other, bytes);
-                } else {
-                    self.segment.read(self.piece(turn, place) + from + at, other.bytes_mut(bytes));
-                }
+            for place in places.clone() {
+                self.take_part(other, (turn, input), place, range.start + at, bytes);
                 if place > 0 {
                     sum.combine(own, other, bytes);
                 }
@@ -262,5 +260,15 @@ impl Hall {
             put(self, at, own.bytes(bytes));
         }
         Ok(())
+    }
+
+    /// Copies bytes from `from` on of a place's piece of a turn; this process's come from `input`, where it got them.
+    #[inline]
+    pub(super) fn take_part(&self, to: Addr, (turn, input): (u64, Addr), place: usize, from: usize, bytes: usize) {
+        if place == self.me {
+            input.offset(from as i64).copy_to(to, bytes);
+        } else {
+            self.segment.read(self.piece(turn, place) + from, to.bytes_mut(bytes));
+        }
     }
 }

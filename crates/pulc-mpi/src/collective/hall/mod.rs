@@ -1,7 +1,7 @@
 //! The hall: memory in which the members of a communicator that share a node do their blocking collectives, each of them by one look
 //! at what all have written, so that processes that share a core are switched to once. Opened (`open`) after some collectives on a
-//! communicator, by agreement of all members; `fold` has the reductions, `blocks` what moves blocks, `across` what goes on between nodes,
-//! `choose` says when.
+//! communicator, by agreement of all members; `fold` and `prefix` have the reductions, `blocks` and `varied` what moves blocks, `across` what
+//! goes on between nodes, `choose` says when.
 //!
 //! Collectives are numbered turns. A member writes its line (a mark with the number of the turn, and a few bytes) and its piece of
 //! memory, and reads those of others whose marks say the same turn. There are lines and pieces of `depth` turns for every member; before the
@@ -19,11 +19,15 @@
 mod across;
 mod blocks;
 mod calls;
+mod calls_varied;
 mod choose;
 mod fold;
 mod open;
+mod prefix;
+mod varied;
 
 pub(in crate::collective) use calls::*;
+pub(in crate::collective) use calls_varied::*;
 pub(crate) use open::Door;
 
 use crate::collective;
@@ -69,6 +73,13 @@ enum What {
     Allgather,
     Scatter,
     Alltoall,
+    Scan,
+    Exscan,
+    ReduceScatter,
+    Gatherv,
+    Allgatherv,
+    Scatterv,
+    Alltoallv,
 }
 
 /// One process's view of it.
