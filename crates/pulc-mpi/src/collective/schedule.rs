@@ -210,8 +210,9 @@ impl Run {
                 self.waiting.push(index);
             }
             Known::Done(index) => {
+                // The others wait for what this round sends: it goes on.
                 if let Some(error) = table.take(index).error {
-                    return Err(error);
+                    self.error.get_or_insert(error);
                 }
             }
             Known::Nothing | Known::Sent => {}

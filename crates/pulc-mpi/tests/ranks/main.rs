@@ -132,6 +132,8 @@ fn a_block_that_is_too_long_is_an_error_where_it_arrives_and_nowhere_else() {
     Job::on_one_node("too_long", 2).succeeds();
     Job::on_one_node("too_long", 4).succeeds();
     Job::on_one_node("too_long", 3).with("PULC_HALL_BLOCK_BYTES", "100").succeeds();
+    Job::on_one_node("too_long", 3).with("PULC_HALLS_MAX", "0").succeeds();
+    Job::on_nodes("too_long", &[2, 1]).succeeds();
 }
 
 #[test]

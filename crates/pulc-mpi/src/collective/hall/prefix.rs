@@ -27,12 +27,29 @@ impl Hall {
     fn scan_lines(&mut self, sum: &Sum<'_>, output: Addr, what: What, places: Range<usize>) -> Result<()> {
         let bytes = sum.bytes();
         let turn = self.enter()?;
-        self.show(turn, what, sum.input.bytes(bytes), false);
+        self.show_upwards(turn, what, sum.input.bytes(bytes));
         if !places.is_empty() {
-            if self.me > 0 {
-                self.wait_all(turn)?;
-            }
+            self.wait_below(turn)?;
             self.combine_lines(sum, turn, what, places)?.copy_to(output, bytes);
+        }
+        Ok(())
+    }
+
+    /// Shows this process's line to those above, of whom any may sleep until just this one is there.
+    fn show_upwards(&mut self, turn: u64, what: What, bytes: &[u8]) {
+        if self.enter_line(turn, what, bytes) {
+            self.tell_last(turn, what, &[]);
+        } else {
+            self.process.wake(self.slots[self.me + 1..].iter().copied());
+        }
+    }
+
+    /// Waits for all lower places. The others may be turns behind, so that the lower ones run ahead and are not switched to for each scan.
+    fn wait_below(&mut self, turn: u64) -> Result<()> {
+        for place in (0..self.me).rev() {
+            if !self.is_in(turn, place) {
+                self.wait_one(turn, place)?;
+            }
         }
         Ok(())
     }
@@ -42,9 +59,7 @@ impl Hall {
             if places.is_empty() {
                 return Ok(());
             }
-            if hall.me > 0 {
-                hall.wait_all(turn)?;
-            }
+            hall.wait_below(turn)?;
             let input = (turn, sum.input.offset(from as i64));
             let put = |_: &mut Hall, at: usize, bytes: &[u8]| output.write((from + at) as i64, bytes);
             hall.combine_all(sum, input, 0..len, what, places.clone(), put)
@@ -65,7 +80,10 @@ impl Hall {
             let len = part.min(sum.bytes() - from);
             let turn = self.enter()?;
             self.copy_in(self.piece(turn, self.me), &sum.data(sum.input), from, len);
-            self.show(turn, what, &[], false);
+            match what {
+                What::ReduceScatter => self.show(turn, what, &[], false),
+                _ => self.show_upwards(turn, what, &[]),
+            }
             if let Some(before) = shown.replace((turn, from, len)) {
                 work(self, before)?;
             }
