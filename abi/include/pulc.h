@@ -155,7 +155,8 @@ int pulc_raw_close(pulc_channel *channel);
 int pulc_raw_send(pulc_channel *channel, const void *data, size_t bytes, int64_t timeout_us);
 
 /* Receives the next message, after all posted buffers. `*len` (may be NULL): its length, after PULC_ERR_TRUNCATE the length
- * that is needed. `timeout_us` as in pulc_recv. */
+ * that is needed. `timeout_us` as in pulc_recv. What stands in `buffer` behind the message, or after an error, is not defined:
+ * messages land there before it is known how long and whose they are. */
 int pulc_raw_recv(pulc_channel *channel, void *buffer, size_t bytes, int64_t timeout_us, size_t *len);
 
 /* Several messages with one call: a stream of short ones costs less than half. `*sent`: how many have left; all of `count`, unless

@@ -25,6 +25,8 @@ pub struct LinkCounters {
     pub packets_sent: u64,
     pub packets_retransmitted: u64,
     pub packets_delivered: u64,
+    /// Of these, those that landed where they belong without a copy here.
+    pub packets_landed: u64,
     pub duplicates_dropped: u64,
     pub acks_sent: u64,
     /// Trains of datagrams that came torn apart and incomplete; their packets are repeated.

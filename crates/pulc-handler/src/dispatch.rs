@@ -2,6 +2,8 @@
 //! protocol switch. Called by the engine's progress for every frame of every device. Must never trust a field of a frame,
 //! and must never block or send.
 
+mod parts;
+
 use crate::error::End;
 use crate::incoming::Incoming;
 use crate::outbox::{Outbox, Post};
@@ -251,31 +253,6 @@ impl Floor {
             return self.park(src, head, header, body);
         }
         self.part(src, head.id, body, hand)
-    }
-
-    fn part(&mut self, src: Rank, id: u32, body: Body<'_>, hand: &mut Hand<'_>) -> Result<(), Broken> {
-        let list = &mut self.peers[src.0 as usize].incoming;
-        let incoming = list.get_mut(id).ok_or("a part of no message")?;
-        if !incoming.granted {
-            return Err("a part that was not granted");
-        }
-        let len = body.len() as u64;
-        if len > incoming.total - incoming.arrived {
-            return Err("more parts than the message has");
-        }
-        incoming.arrived += len;
-        let Incoming { proto, number, total, arrived, cost, .. } = *incoming;
-        if arrived == total {
-            list.remove(id);
-        }
-        let handler = self.handlers.of(proto).ok_or("a part of an unknown protocol")?;
-        let here = &mut Here { hand, outbox: &mut self.outbox };
-        let body = if total >= self.past_caches_min { body.of_long() } else { body };
-        handler.part(number, body, here);
-        if arrived == total && handler.end(number, here) == Fate::Done {
-            self.release(src, cost);
-        }
-        Ok(())
     }
 
     fn withdraw(&mut self, src: Rank, id: u32, hand: &mut Hand<'_>) {

@@ -37,6 +37,12 @@ impl IncomingList {
             || (!self.others.is_empty() && self.others.contains_key(&id))
     }
 
+    /// The one that a part came for last, or that has come last.
+    #[inline]
+    pub fn latest(&self) -> Option<(u32, Incoming)> {
+        self.latest
+    }
+
     /// The caller has made sure that there is none of this number.
     pub fn insert(&mut self, id: u32, incoming: Incoming) {
         debug_assert!(!self.contains(id), "two messages in parts of number {id}");

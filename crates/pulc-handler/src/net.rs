@@ -323,6 +323,7 @@ impl Net {
             packets_sent: sum.packets_sent + one.packets_sent,
             packets_retransmitted: sum.packets_retransmitted + one.packets_retransmitted,
             packets_delivered: sum.packets_delivered + one.packets_delivered,
+            packets_landed: sum.packets_landed + one.packets_landed,
             duplicates_dropped: sum.duplicates_dropped + one.duplicates_dropped,
             acks_sent: sum.acks_sent + one.acks_sent,
             trains_broken: sum.trains_broken + one.trains_broken,

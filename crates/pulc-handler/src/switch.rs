@@ -60,6 +60,26 @@ pub trait ReceiveHandler: Any + Send {
     /// The next part of a taken message, in order.
     fn part(&mut self, number: u64, body: Body<'_>, here: &mut Here<'_, '_>);
 
+    /// Where the next part of a taken message will go, if that is at hand: the memory for all that is still to come of it. It may be
+    /// written to before it is known that a part came.
+    fn place<'a>(&'a mut self, _number: u64, _hand: &'a mut Hand<'_>) -> Option<&'a mut [u8]> {
+        None
+    }
+
+    /// Where the beginning of the next message from this rank will go if it is long, and how long its header is. As above.
+    fn place_of_first<'a>(&'a mut self, _src: Rank, _hand: &'a mut Hand<'_>) -> Option<(usize, &'a mut [u8])> {
+        None
+    }
+
+    /// Whether a message of `total` bytes with this header would go there. Then [`ReceiveHandler::begin`] takes it, and
+    /// [`ReceiveHandler::place`] names the same memory.
+    fn goes_there(&mut self, _src: Rank, _header: &[u8], _total: usize, _hand: &Hand<'_>) -> bool {
+        false
+    }
+
+    /// The next part of a taken message: so many bytes are where [`ReceiveHandler::place`] said.
+    fn landed(&mut self, _number: u64, _bytes: usize, _hand: &mut Hand<'_>) {}
+
     /// All parts have come.
     fn end(&mut self, number: u64, here: &mut Here<'_, '_>) -> Fate;
 

@@ -99,7 +99,7 @@ impl Arrivals {
         if let Some(refused) = self.refuses(number, packet.len()) {
             return refused;
         }
-        let next = number == self.missing && self.untaken == self.missing && !keep;
+        let next = self.is_next(number) && !keep;
         if let Some(begun) = self.partial.remove(&number) {
             self.kept_bytes -= begun.len();
         }
@@ -108,6 +108,19 @@ impl Arrivals {
         }
         self.note(now, number, packet.len(), next);
         if next { Arrival::Next } else { Arrival::Kept }
+    }
+
+    /// Whether this is the next packet in order and nothing waits before it.
+    pub fn is_next(&self, number: u64) -> bool {
+        number == self.missing && self.untaken == self.missing
+    }
+
+    /// Notes a packet of which [`Arrivals::is_next`] was true, and which is where it belongs already.
+    pub fn landed(&mut self, now: Nanos, number: u64, len: usize) {
+        if let Some(begun) = self.partial.remove(&number) {
+            self.kept_bytes -= begun.len();
+        }
+        self.note(now, number, len, true);
     }
 
     /// Notes a part of a long packet, which is kept until all of it is here.

@@ -191,7 +191,8 @@ impl Link {
             return Err(LinkError::TooLong { len, max });
         }
         self.trim_at = None;
-        if self.retention.push(parts, len > single) { Ok(()) } else { Err(LinkError::Again) }
+        let tag = (len > single && !self.config.encrypt).then(|| self.keys.train_to_peer());
+        if self.retention.push(parts, len > single, tag) { Ok(()) } else { Err(LinkError::Again) }
     }
 
     /// What a frame of this length takes of the peer's window.

@@ -6,7 +6,8 @@ use crate::glue::Glue;
 use crate::keys::Seal;
 use crate::link::{Link, Rail, Refused};
 use crate::wire::{
-    self, ASK, BESIEGED, DATA, ENCRYPTED, HEADER_BYTES, Header, PART, Place, SACK, TAG_BYTES, begins_frame, whole_train,
+    self, ASK, BESIEGED, DATA, ENCRYPTED, HEADER_BYTES, Header, PART, PART_OVERHEAD, Place, SACK, TAG_BYTES,
+    begins_frame, whole_train,
 };
 use pulc_base::clock::Nanos;
 
@@ -125,12 +126,41 @@ impl Link {
         }
     }
 
-    /// Everything that is checked before a frame is believed. Changes nothing but the frame.
-    fn verify(&self, rail: Rail, frame: &mut [u8]) -> Result<Header, Refused> {
+    /// Takes a train that lies in several pieces because its packet went where it belongs: `front` is its header, the packet's place
+    /// and as much of the packet as its owner wanted to see. Whether it was that, and the packet the next in order; then it is the owner's,
+    /// and [`Link::next_packet`] has those that waited for it. Else nothing has changed, and it is to be given to [`Link::receive`] in one piece.
+    pub fn receive_landed(&mut self, now: Nanos, rail: Rail, front: &[u8], rest: [&[u8]; 2]) -> bool {
+        let len = front.len() + rest[0].len() + rest[1].len();
+        let Ok(header) = self.check(rail, front, len) else { return false };
+        let is_train = header.has(PART) && !header.has(ENCRYPTED) && !self.config.encrypt && wire::is_whole(front, len);
+        if !is_train || self.glue.is_some() || !self.arrivals.is_next(header.packet) {
+            return false;
+        }
+        let Some((pieces, tag)) = without_tag(rest) else { return false };
+        let mut train = self.keys.train_from_peer();
+        [&front[HEADER_BYTES..], pieces[0], pieces[1]].iter().for_each(|piece| train.over(piece));
+        if !train.ends_with(&front[..HEADER_BYTES], &tag) || !self.acknowledges_only_what_was_sent(&header, &[]) {
+            return false;
+        }
+        self.note(now, &header);
+        self.on_acknowledgement(now, &header, &[]);
+        self.arrivals.landed(now, header.packet, len - PART_OVERHEAD);
+        self.counters.packets_delivered += 1;
+        self.counters.packets_landed += 1;
+        true
+    }
+
+    /// Whether what comes next may land outside of one piece: [`Link::receive_landed`] may take it.
+    pub fn may_land(&self) -> bool {
+        !self.config.encrypt && !self.closed && self.glue.is_none() && !self.arrivals.has_gap()
+    }
+
+    /// What is checked of a frame of `len` bytes without its tag.
+    fn check(&self, rail: Rail, front: &[u8], len: usize) -> Result<Header, Refused> {
         if self.closed {
             return Err(Refused::Dead);
         }
-        let header = Header::read(frame).ok_or(Refused::Malformed { len: frame.len() })?;
+        let header = Header::read_front(front, len).ok_or(Refused::Malformed { len })?;
         if header.src != self.keys.peer
             || header.dst != self.keys.here
             || header.rail != rail.0
@@ -141,7 +171,14 @@ impl Link {
         if !self.replay.is_fresh(header.counter) {
             return Err(Refused::Replayed);
         }
-        let seal = Seal { encrypt: header.has(ENCRYPTED), part: header.has(PART) };
+        Ok(header)
+    }
+
+    /// Everything that is checked before a frame is believed. Changes nothing but the frame.
+    fn verify(&self, rail: Rail, frame: &mut [u8]) -> Result<Header, Refused> {
+        let header = self.check(rail, frame, frame.len())?;
+        let (encrypt, part) = (header.has(ENCRYPTED), header.has(PART));
+        let seal = Seal { encrypt, part, train: part && !encrypt && wire::is_whole(frame, frame.len()) };
         if seal.encrypt != self.config.encrypt || !self.keys.open(header.counter, frame, seal) {
             return Err(Refused::Tag);
         }
@@ -176,4 +213,16 @@ impl Link {
             self.ack_rail = header.rail;
         }
     }
+}
+
+/// The pieces without the tag they end with, and the tag. `None`: they are shorter.
+fn without_tag(rest: [&[u8]; 2]) -> Option<([&[u8]; 2], [u8; TAG_BYTES])> {
+    let [first, second] = rest;
+    let mut tag = [0; TAG_BYTES];
+    let in_second = second.len().min(TAG_BYTES);
+    let in_first = TAG_BYTES - in_second;
+    let cut = first.len().checked_sub(in_first)?;
+    tag[..in_first].copy_from_slice(&first[cut..]);
+    tag[in_first..].copy_from_slice(&second[second.len() - in_second..]);
+    Some(([&first[..cut], &second[..second.len() - in_second]], tag))
 }

@@ -2,7 +2,8 @@
 //! leave in. Frames of one size lie one behind the other, so a device gathers a whole run from few pieces with one system
 //! call and nothing is copied twice. Called by the engine; knows neither time nor rails beyond noting them.
 
-use crate::wire::{HEADER_BYTES, OVERHEAD, PART_OVERHEAD, PLACE_BYTES, TAG_BYTES};
+use crate::keys::TrainTag;
+use crate::wire::{HEADER_BYTES, OVERHEAD, PART_OVERHEAD, PLACE_BYTES, Place, TAG_BYTES};
 use pulc_base::clock::Nanos;
 use std::collections::VecDeque;
 
@@ -68,6 +69,8 @@ pub(crate) struct Retention {
     bytes_max: usize,
     /// Frames of packets never sent.
     queued_bytes: usize,
+    /// Tags of long packets never sent, by their numbers: over all but the header.
+    tags: VecDeque<(u64, TrainTag)>,
 }
 
 impl Retention {
@@ -82,6 +85,7 @@ impl Retention {
             bytes: 0,
             bytes_max,
             queued_bytes: 0,
+            tags: VecDeque::new(),
         }
     }
 
@@ -118,11 +122,14 @@ impl Retention {
 
     /// Bytes allocated for chunks.
     pub fn allocated_bytes(&self) -> usize {
-        self.chunks.iter().map(|chunk| chunk.bytes.len()).chain(self.spare.iter().map(|spare| spare.len())).sum()
+        let chunks = self.chunks.iter().map(|chunk| chunk.bytes.len());
+        chunks.chain(self.spare.iter().map(|spare| spare.len())).sum::<usize>()
+            + self.tags.len() * size_of::<TrainTag>()
     }
 
-    /// Keeps a packet, leaving room for header and tag around it, and for its place if it is `long`. False: full.
-    pub fn push(&mut self, parts: [&[u8]; 2], long: bool) -> bool {
+    /// Keeps a packet, leaving room for header and tag around it, behind its place if it is `long`. The tag of a train is made while
+    /// it is copied. False: full.
+    pub fn push(&mut self, parts: [&[u8]; 2], long: bool, tag: Option<TrainTag>) -> bool {
         let (overhead, front) =
             if long { (PART_OVERHEAD, HEADER_BYTES + PLACE_BYTES) } else { (OVERHEAD, HEADER_BYTES) };
         let frame_len = overhead + parts[0].len() + parts[1].len();
@@ -137,7 +144,19 @@ impl Retention {
         let at = chunk.used;
         let middle = at + front + parts[0].len();
         chunk.bytes[at + front..middle].copy_from_slice(parts[0]);
-        chunk.bytes[middle..middle + parts[1].len()].copy_from_slice(parts[1]);
+        if long {
+            let total = (parts[0].len() + parts[1].len()) as u32;
+            Place { offset: 0, total }.write(&mut chunk.bytes[at + HEADER_BYTES..at + front]);
+        }
+        let (before, rest) = chunk.bytes[..middle + parts[1].len()].split_at_mut(middle);
+        match tag {
+            Some(mut tag) => {
+                tag.over(&before[at + HEADER_BYTES..]);
+                tag.over_copy(rest, parts[1]);
+                self.tags.push_back((self.base + self.slots.len() as u64, tag));
+            }
+            None => rest.copy_from_slice(parts[1]),
+        }
         chunk.used += frame_len;
         chunk.live += 1;
         self.bytes += cost;
@@ -197,6 +216,15 @@ impl Retention {
         &chunk.bytes[slot.at as usize + HEADER_BYTES + PLACE_BYTES..(slot.at + slot.frame_len) as usize - TAG_BYTES]
     }
 
+    /// The tag of a packet that leaves as a train, as far as it was made when the packet came, and those of earlier ones are forgotten:
+    /// a packet is a train only the first time.
+    pub fn tag(&mut self, packet: u64) -> Option<&TrainTag> {
+        while self.tags.front().is_some_and(|(of, _)| *of < packet) {
+            self.tags.pop_front();
+        }
+        self.tags.front().filter(|(of, _)| *of == packet).map(|(_, tag)| tag)
+    }
+
     /// The frames of `count` packets, as the pieces of memory they lie in. At most [`PIECES_MAX`]; the rest are empty.
     pub fn pieces(&self, first: u64, count: usize) -> ([&[u8]; PIECES_MAX], usize) {
         let mut pieces: [&[u8]; PIECES_MAX] = [&[]; PIECES_MAX];
@@ -230,6 +258,9 @@ impl Retention {
         let slot = self.slots.pop_front().expect("only what is kept is released");
         debug_assert!(self.base < self.fresh, "only what was sent is released");
         self.base += 1;
+        while self.tags.front().is_some_and(|(of, _)| *of < self.base) {
+            self.tags.pop_front();
+        }
         self.bytes -= slot.frame_len as usize + size_of::<Slot>();
         self.chunks[(slot.chunk - self.chunk_base) as usize].live -= 1;
         while self.chunks.len() > 1 && self.chunks[0].live == 0 {
@@ -254,6 +285,7 @@ impl Retention {
         self.chunks = VecDeque::new();
         self.spare = Vec::new();
         self.slots = VecDeque::new();
+        self.tags = VecDeque::new();
     }
 
     /// Forgets everything.
@@ -274,7 +306,7 @@ mod tests {
     fn frames_of_bulk_lie_one_behind_the_other() {
         let mut retention = Retention::new(1 << 20);
         let packet = [9; 1000];
-        (0..200).for_each(|_| assert!(retention.push([&packet[..300], &packet[300..]], false)));
+        (0..200).for_each(|_| assert!(retention.push([&packet[..300], &packet[300..]], false, None)));
         let runs = (1..200).filter(|&packet| !retention.follows(packet)).count();
         assert!(runs <= 4, "{runs} seams in 200 packets of 1000 bytes");
         let (pieces, used) = retention.pieces(100, 80);
@@ -287,27 +319,27 @@ mod tests {
     #[test]
     fn a_full_retention_refuses_and_a_released_packet_makes_room() {
         let mut retention = Retention::new(10_000);
-        while retention.push([&[1; 900], &[]], false) {}
+        while retention.push([&[1; 900], &[]], false, None) {}
         let kept = retention.len();
         assert!(retention.bytes() <= 10_000 && kept >= 9);
         retention.sent_fresh(1);
         retention.release();
-        assert!(retention.push([&[1; 900], &[]], false));
-        assert!(!retention.push([&[1; 900], &[]], false));
+        assert!(retention.push([&[1; 900], &[]], false, None));
+        assert!(!retention.push([&[1; 900], &[]], false, None));
     }
 
     #[test]
     fn memory_is_reused_while_busy_and_given_back_when_idle() {
         let mut retention = Retention::new(1 << 20);
         for _ in 0..50 {
-            (0..300).for_each(|_| assert!(retention.push([&[1; 1400], &[]], false)));
+            (0..300).for_each(|_| assert!(retention.push([&[1; 1400], &[]], false, None)));
             retention.sent_fresh(300);
             (0..300).for_each(|_| _ = retention.release());
             assert!(retention.allocated_bytes() < 1 << 20);
         }
         retention.trim();
         assert_eq!((retention.allocated_bytes(), retention.bytes(), retention.len()), (0, 0, 0));
-        assert!(retention.push([&[1], &[2]], false));
+        assert!(retention.push([&[1], &[2]], false, None));
         assert_eq!(retention.frame_mut(15_000).len(), OVERHEAD + 2);
     }
 
@@ -315,8 +347,8 @@ mod tests {
     fn a_long_packet_is_kept_in_one_piece_behind_its_place() {
         let mut retention = Retention::new(1 << 20);
         let packet: Vec<u8> = (0..60_000).map(|byte| byte as u8).collect();
-        assert!(retention.push([&[7; 10], &[]], false));
-        assert!(retention.push([&packet[..16], &packet[16..]], true));
+        assert!(retention.push([&[7; 10], &[]], false, None));
+        assert!(retention.push([&packet[..16], &packet[16..]], true, None));
         assert_eq!(retention.long_packet(1), packet);
         assert_eq!(retention.frame_mut(1).len(), 60_000 + PART_OVERHEAD);
         assert_eq!(retention.queued_bytes(), 10 + OVERHEAD + 60_000 + PART_OVERHEAD);

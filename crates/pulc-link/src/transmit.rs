@@ -2,7 +2,7 @@
 //! received or sent something and when a timer is due; hands frames to an outlet and does no I/O itself.
 
 use crate::PACKETS_UNDER_WAY_MAX;
-use crate::keys::Seal;
+use crate::keys::{Seal, TrainTag};
 use crate::link::{Full, Link, Outlet, Rail};
 use crate::rail::{Health, Probe};
 use crate::retention::{PIECES_MAX, State};
@@ -222,7 +222,7 @@ impl Link {
     fn send_frames(&mut self, now: Nanos, run: &Run, outlet: &mut impl Outlet) -> Result<u64, Full> {
         let mut header = self.header(now, DATA, run.rail);
         let first_counter = header.counter;
-        let seal = Seal { encrypt: self.config.encrypt, part: false };
+        let seal = Seal { encrypt: self.config.encrypt, part: false, train: false };
         self.next_counter += run.count as u64;
         self.scratch.clear();
         for packet in run.first..run.first + run.count as u64 {
@@ -256,16 +256,19 @@ impl Link {
         let ask = if is_last { ASK } else { 0 };
         let header = Header { packet: run.first, ..self.header(now, DATA | PART | ask, run.rail) };
         self.next_counter += 1;
+        let seal = Seal { encrypt: self.config.encrypt, part: true, train: !self.config.encrypt };
+        let made = self.retention.tag(run.first).cloned();
         let mut frame = self.retention.frame_mut(run.first);
         if self.config.encrypt {
             self.scratch.clear();
             self.scratch.extend_from_slice(frame);
             frame = &mut self.scratch;
         }
-        let total = (frame.len() - PART_OVERHEAD) as u32;
         header.write(frame);
-        Place { offset: 0, total }.write(&mut frame[HEADER_BYTES..]);
-        self.keys.seal(header.counter, frame, Seal { encrypt: self.config.encrypt, part: true });
+        match made {
+            Some(tag) => seal_made(frame, tag),
+            None => self.keys.seal(header.counter, frame, seal),
+        }
         outlet.send_run(Rail(run.rail as u8), &[frame], run.segment)?;
         Ok(header.counter)
     }
@@ -286,7 +289,7 @@ impl Link {
             self.next_counter += 1;
             header.write(frame);
             Place { offset: (index * part_max) as u32, total }.write(&mut frame[HEADER_BYTES..]);
-            self.keys.seal(header.counter, frame, Seal { encrypt: self.config.encrypt, part: true });
+            self.keys.seal(header.counter, frame, Seal { encrypt: self.config.encrypt, part: true, train: false });
         }
         // Where trains do not get through, long runs hardly do: whoever is short of room takes a run as a whole or not at all.
         let together = if self.trains.frames() == 0 { SHORT_RUN_FRAMES * run.segment } else { self.scratch.len() };
@@ -351,7 +354,7 @@ impl Link {
         let frame = &mut buffer[..OVERHEAD + sack_bytes];
         header.write(frame);
         frame[HEADER_BYTES..HEADER_BYTES + sack_bytes].copy_from_slice(&sack[..sack_bytes]);
-        self.keys.seal(header.counter, frame, Seal { encrypt: self.config.encrypt, part: false });
+        self.keys.seal(header.counter, frame, Seal { encrypt: self.config.encrypt, part: false, train: false });
         outlet.send_run(Rail(index as u8), &[frame], frame.len())?;
         let rail = &mut self.rails[index];
         if asks {
@@ -373,4 +376,10 @@ impl Link {
             self.rails[index].watch(now);
         }
     }
+}
+
+/// Completes a train whose tag was made but for the header.
+fn seal_made(frame: &mut [u8], tag: TrainTag) {
+    let (body, end) = frame.split_at_mut(frame.len() - TAG_BYTES);
+    end.copy_from_slice(&tag.end(&body[..HEADER_BYTES]));
 }

@@ -7,7 +7,7 @@
 //! ```text
 //!  byte 0               1               2               3
 //!      +---------------+---------------+---------------+---------------+
-//!    0 | magic+version |     flags     |     rail      |     epoch     |   0xB2; flags below; rail it was sent on;
+//!    0 | magic+version |     flags     |     rail      |     epoch     |   0xB3; flags below; rail it was sent on;
 //!      +---------------+---------------+---------------+---------------+   how often the sender has changed its rails
 //!    4 |                         source rank                           |
 //!      +---------------------------------------------------------------+
@@ -38,6 +38,9 @@
 //!      |            with ENCRYPTED the part from 48 is secret          |
 //!      +---------------------------------------------------------------+
 //!
+//!  A long packet that is not encrypted and lies in one frame has the AEGIS-128X2 MAC under a third key instead: over what stands
+//!  from 48 on, then over the header.
+//!
 //!  flags  7         6         5         4         3         2         1         0
 //!      +---------+---------+---------+---------+---------+---------+---------+---------+
 //!      |BESIEGED |  PART   |ENCRYPTED|DUPLICATE|  ECHO   |   ASK   |  SACK   |  DATA   |
@@ -47,13 +50,16 @@
 use pulc_base::Rank;
 
 /// Four bits of magic, four of version.
-pub(crate) const MAGIC_VERSION: u8 = 0xB2;
+pub(crate) const MAGIC_VERSION: u8 = 0xB3;
 pub(crate) const HEADER_BYTES: usize = 48;
-pub(crate) const TAG_BYTES: usize = 16;
+/// What every frame ends with.
+pub const TAG_BYTES: usize = 16;
 /// Bytes of a frame that are not packet: header and tag.
 pub const OVERHEAD: usize = HEADER_BYTES + TAG_BYTES;
 /// The words of a part that say where in the packet it belongs.
 pub(crate) const PLACE_BYTES: usize = 8;
+/// Where the packet begins in a frame that holds all of a long one.
+pub const PACKET_AT: usize = HEADER_BYTES + PLACE_BYTES;
 /// Bytes of a frame with a part that are not packet.
 pub(crate) const PART_OVERHEAD: usize = OVERHEAD + PLACE_BYTES;
 /// Longest frame: what one datagram system call takes.
@@ -110,6 +116,15 @@ impl Place {
     }
 }
 
+/// Whether a frame of `frame_len` bytes with [`PART`], of which the front is at hand, holds all of its packet.
+pub(crate) fn is_whole(front: &[u8], frame_len: usize) -> bool {
+    let words = front.get(HEADER_BYTES..).and_then(|inside| inside.first_chunk::<PLACE_BYTES>());
+    words.is_some_and(|[a, b, c, d, e, f, g, h]| {
+        let (offset, total) = (u32::from_le_bytes([*a, *b, *c, *d]), u32::from_le_bytes([*e, *f, *g, *h]));
+        offset == 0 && total as usize + PART_OVERHEAD == frame_len
+    })
+}
+
 /// The fixed part of a frame; the fields as drawn above.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Header {
@@ -152,10 +167,15 @@ impl Header {
 
     /// Reads and checks what can be checked without a key. `None`: malformed.
     pub fn read(frame: &[u8]) -> Option<Header> {
-        let bytes: &[u8; HEADER_BYTES] = frame.first_chunk()?;
+        Header::read_front(frame, frame.len())
+    }
+
+    /// The same of a frame of `frame_len` bytes of which only the front is at hand.
+    pub fn read_front(front: &[u8], frame_len: usize) -> Option<Header> {
+        let bytes: &[u8; HEADER_BYTES] = front.first_chunk()?;
         let flags = bytes[1];
         let (counter, len) = counter_and_len(bytes);
-        if len != frame.len() || len < OVERHEAD {
+        if len != frame_len || len < OVERHEAD {
             return None;
         }
         let inside = len - OVERHEAD;
@@ -258,7 +278,7 @@ mod tests {
     fn the_layout_on_the_wire_is_the_one_drawn() {
         let mut frame = [0; OVERHEAD];
         header().write(&mut frame);
-        assert_eq!(frame[..12], [0xB2, 0x09, 3, 200, 4, 3, 2, 1, 7, 0, 0, 0]);
+        assert_eq!(frame[..12], [0xB3, 0x09, 3, 200, 4, 3, 2, 1, 7, 0, 0, 0]);
         assert_eq!(frame[16..24], [0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, OVERHEAD as u8, 0]);
         assert_eq!(frame[31], 0x80);
         assert_eq!(frame[32], 12);

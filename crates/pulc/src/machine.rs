@@ -50,6 +50,8 @@ pub struct Counters {
     /// Their bytes, without any header.
     pub bytes_sent: u64,
     pub bytes_received: u64,
+    /// Long frames from other nodes whose bytes the system put straight into the receiver's buffer.
+    pub frames_landed: u64,
     /// What the device itself counts: frames, system calls, back-pressure.
     pub frames: DeviceCounters,
 }
@@ -151,6 +153,7 @@ impl Pulc {
             messages_received: report.tally.messages_received,
             bytes_sent: report.tally.bytes_sent,
             bytes_received: report.tally.bytes_received,
+            frames_landed: report.links.packets_landed,
             frames: report.frames,
         });
         counters.collect()

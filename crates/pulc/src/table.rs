@@ -4,6 +4,7 @@
 mod arrivals;
 mod ends;
 mod moves;
+mod parts;
 mod state;
 
 pub(crate) use moves::{Answer, Whereabouts};
@@ -19,7 +20,7 @@ use crate::table::arrivals::Coming;
 use crate::transfers::{Goal, Transfers};
 use crate::waiting::{Place, Receive, Receives};
 use pulc_base::{Proto, Rank};
-use pulc_handler::{Begin, Body, End, Fate, Here, Outbox, ReceiveHandler, TransferId};
+use pulc_handler::{Begin, Body, End, Fate, Hand, Here, Outbox, ReceiveHandler, TransferId};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -304,19 +305,15 @@ impl ReceiveHandler for PortTable {
     }
 
     fn part(&mut self, number: u64, body: Body<'_>, here: &mut Here<'_, '_>) {
-        match self.transfers.goal(number) {
-            Some(Goal::Receive(ticket)) => {
-                if let Some(Receive::Coming { place, .. }) = self.receives.of(ticket) {
-                    place.take(body, here.hand.buffer_of(ticket.0));
-                }
-            }
-            Some(Goal::Kept { port, entry }) => {
-                if let Some(Kept::Coming { bytes, .. }) = self.port(port).and_then(|port| port.queue.kept_mut(entry)) {
-                    body.append_to(bytes);
-                }
-            }
-            Some(Goal::Nowhere) | None => {}
-        }
+        self.take_part(number, body, here.hand);
+    }
+
+    fn place<'a>(&'a mut self, number: u64, hand: &'a mut Hand<'_>) -> Option<&'a mut [u8]> {
+        self.place_of_part(number, hand)
+    }
+
+    fn landed(&mut self, number: u64, bytes: usize, _hand: &mut Hand<'_>) {
+        self.part_landed(number, bytes);
     }
 
     fn end(&mut self, number: u64, here: &mut Here<'_, '_>) -> Fate {

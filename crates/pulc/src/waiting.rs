@@ -88,6 +88,20 @@ impl Place {
         }
     }
 
+    /// Where the rest of `total` bytes goes in the owner's buffer.
+    pub fn rest<'a>(&mut self, total: usize, buffer: &'a mut [u8]) -> Option<&'a mut [u8]> {
+        if self.store_all {
+            return None;
+        }
+        self.fetch(buffer);
+        buffer.get_mut(self.landed..total)
+    }
+
+    /// So many bytes are there.
+    pub fn landed(&mut self, bytes: usize) {
+        self.landed += bytes;
+    }
+
     pub fn into_stored(self) -> Vec<u8> {
         self.stored
     }

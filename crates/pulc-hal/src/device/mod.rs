@@ -129,6 +129,17 @@ pub trait Sink {
         self.frame(from, Frame::Private(run));
         1
     }
+    /// Where what comes next from this peer may be put, but for its first bytes: so many of them first, and that memory, which may be
+    /// written to whatever comes. A device that can do that calls [`Sink::landed`] then, others [`Sink::run`]. The same answer until
+    /// something was handed over.
+    fn place(&mut self, _from: Peer) -> Option<(usize, &mut [u8])> {
+        None
+    }
+    /// A piece has come: `front`, then so many bytes that are where [`Sink::place`] said, then `rest`. False: this was not what the
+    /// memory was meant for; nothing of it is taken, and it comes again in one piece.
+    fn landed(&mut self, _from: Peer, _front: &[u8], _bytes: usize, _rest: &[u8]) -> bool {
+        false
+    }
     /// Whether no further frame is wanted by this poll, asked after each: what was waited for has come.
     fn is_full(&self) -> bool {
         false

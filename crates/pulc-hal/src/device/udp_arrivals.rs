@@ -33,9 +33,21 @@ impl Udp {
         if !is_empty || self.batch > 1 {
             return None;
         }
-        match self.paths.glance(&mut self.inbox, &mut self.counters.system_calls) {
+        let (inbox, calls) = (&mut self.inbox, &mut self.counters.system_calls);
+        let place = self.paths.glances_at().and_then(|peer| sink.place(peer));
+        let (glance, around) = match place {
+            Some((front, place)) => {
+                let room = place.len();
+                (self.paths.glance(calls, |socket| inbox.receive_around(socket, front, place)), Some((front, room)))
+            }
+            None => (self.paths.glance(calls, |socket| inbox.receive_plainly(socket)), None),
+        };
+        match glance {
             Glance::Got(peer, len) => {
-                let frames = sink.run(peer, self.inbox.bytes(0, 0, len));
+                let frames = match around {
+                    Some((front, room)) if len > front => self.hand_around(sink, peer, front, room, len),
+                    _ => sink.run(peer, self.inbox.bytes(0, 0, len)),
+                };
                 self.counters.frames_received += frames as u64;
                 self.counters.bytes_received += len as u64;
                 // Many small ones in a row are better fetched by the batch.
@@ -51,6 +63,19 @@ impl Udp {
             }
             Glance::LookProperly => None,
         }
+    }
+
+    /// Hands over what was received around a place of `room` bytes, behind the first `front` ones.
+    fn hand_around(&mut self, sink: &mut impl Sink, from: Peer, front: usize, room: usize, len: usize) -> usize {
+        let there = (len - front).min(room);
+        let whole = self.inbox.bytes(0, 0, len);
+        if sink.landed(from, &whole[..front], there, &whole[front + there..]) {
+            return 1;
+        }
+        if let Some((_, place)) = sink.place(from) {
+            whole[front..front + there].copy_from_slice(&place[..there]);
+        }
+        sink.run(from, whole)
     }
 
     /// Hands over what lies in the inbox, piece by piece as it came.

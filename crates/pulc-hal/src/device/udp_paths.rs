@@ -201,19 +201,20 @@ impl Paths {
         if self.connected_count > 1 { SAME_SOCKET_MAX } else { ONLY_SOCKET_MAX }
     }
 
-    /// Looks at the socket that the last batch came from in the quickest way; counts the system call.
-    pub fn glance(&mut self, inbox: &mut Inbox, calls: &mut u64) -> Glance {
-        if self.looks >= self.same_socket_max() {
+    /// Whose socket a quick look would be at, if it is the time for one.
+    pub fn glances_at(&self) -> Option<Peer> {
+        let own = self.connected.get(self.last)?.as_ref()?;
+        (self.looks < self.same_socket_max() && own.is_settled).then_some(own.peer)
+    }
+
+    /// Looks at the socket that the last batch came from in the quickest way, by `receive`; counts the system call.
+    pub fn glance(&mut self, calls: &mut u64, receive: impl FnOnce(&UdpSocket) -> io::Result<usize>) -> Glance {
+        let (Some(peer), Some(Some(own))) = (self.glances_at(), self.connected.get(self.last)) else {
             return Glance::LookProperly;
-        }
-        let Some(Some(own)) = self.connected.get(self.last) else { return Glance::LookProperly };
-        if !own.is_settled {
-            return Glance::LookProperly;
-        }
+        };
         self.looks += 1;
         *calls += 1;
-        let peer = own.peer;
-        match inbox.receive_plainly(&own.socket) {
+        match receive(&own.socket) {
             Ok(len) => {
                 self.note_batch();
                 Glance::Got(peer, len)

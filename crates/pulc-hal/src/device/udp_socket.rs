@@ -243,6 +243,25 @@ impl Inbox {
         if got < 0 { Err(io::Error::last_os_error()) } else { Ok((got as usize).min(BUFFER_BYTES)) }
     }
 
+    /// As [`Inbox::receive_plainly`], with the bytes behind the first `front` ones put to `place` as far as there is room for them, and
+    /// what is more behind that, where it would be in one piece. Returns the length of the whole.
+    pub fn receive_around(&mut self, socket: &UdpSocket, front: usize, place: &mut [u8]) -> io::Result<usize> {
+        let (before, behind) = self.buffers[..BUFFER_BYTES].split_at_mut(front);
+        let room = place.len().min(behind.len());
+        let mut parts = [
+            libc::iovec { iov_base: before.as_mut_ptr().cast(), iov_len: before.len() },
+            libc::iovec { iov_base: place.as_mut_ptr().cast(), iov_len: room },
+            libc::iovec { iov_base: behind[room..].as_mut_ptr().cast(), iov_len: behind.len() - room },
+        ];
+        // SAFETY: all-zero bytes are a valid msghdr.
+        let mut header: libc::msghdr = unsafe { zeroed() };
+        (header.msg_iov, header.msg_iovlen) = (parts.as_mut_ptr(), parts.len());
+        // SAFETY: the three parts are live and apart from each other, as long as stated, and nothing else refers to them until the
+        // call returns.
+        let got = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT) };
+        if got < 0 { Err(io::Error::last_os_error()) } else { Ok((got as usize).min(BUFFER_BYTES)) }
+    }
+
     fn receive_up_to<const COUNT: usize>(&mut self, socket: &UdpSocket) -> io::Result<usize> {
         // SAFETY: all-zero bytes are valid for these plain C structures.
         let (mut headers, mut parts): ([libc::mmsghdr; COUNT], [libc::iovec; COUNT]) = unsafe { zeroed() };

@@ -324,3 +324,74 @@ fn a_sieve_keeps_out_what_does_not_pass_it_until_it_is_lifted() {
     stranger.send_to(&[7; 100], two.local_address()).expect("it is on this machine");
     assert_eq!((heard(&mut two), two.frames_refused()), (vec![], 1));
 }
+
+/// Wants what comes behind four bytes in a place of its own, unless these say otherwise.
+struct Placed {
+    place: Vec<u8>,
+    landed: Vec<(Vec<u8>, usize, Vec<u8>)>,
+    whole: Vec<Vec<u8>>,
+}
+
+impl Sink for Placed {
+    fn frame(&mut self, _from: Peer, _frame: Frame<'_>) {
+        panic!("a sink that takes runs is given no single frames");
+    }
+
+    fn takes_runs(&self) -> bool {
+        true
+    }
+
+    fn run(&mut self, _from: Peer, run: &mut [u8]) -> usize {
+        self.whole.push(run.to_vec());
+        1
+    }
+
+    fn place(&mut self, _from: Peer) -> Option<(usize, &mut [u8])> {
+        Some((4, &mut self.place))
+    }
+
+    fn landed(&mut self, _from: Peer, front: &[u8], bytes: usize, rest: &[u8]) -> bool {
+        let is_wanted = front[0] == 1;
+        if is_wanted {
+            self.landed.push((front.to_vec(), bytes, rest.to_vec()));
+        }
+        is_wanted
+    }
+
+    fn peer_failed(&mut self, _from: Peer, _why: PeerFault) {}
+}
+
+#[test]
+fn what_comes_behind_the_front_lands_where_the_sink_says_or_comes_in_one_piece() {
+    let (mut one, to_two, mut two, to_one) = pair();
+    two.send_run(to_one, &[b"hello"], 5).expect("an idle socket takes a frame");
+    let (mut landed, mut refused) = (0, 0);
+    for turn in 0..20_000u32 {
+        let room = [3, 4900, 5000, 60_000][turn as usize % 4];
+        let len = [4096, 4904, 5004, 9000][turn as usize / 4 % 4];
+        let mut run: Vec<u8> = (0..len).map(|byte| byte as u8 ^ turn as u8).collect();
+        run[0] = turn as u8 / 16 % 2;
+        let mut sink = Placed { place: vec![0; room], landed: Vec::new(), whole: Vec::new() };
+        // Found empty once, the socket is known to hear this peer only.
+        two.poll(&mut sink, 7);
+        one.send_run(to_two, &[&run], 1000).expect("an idle socket takes a frame");
+        while sink.landed.is_empty() && sink.whole.is_empty() {
+            two.poll(&mut sink, 7);
+        }
+        match &sink.landed[..] {
+            [(front, bytes, rest)] => {
+                assert_eq!([&front[..], &sink.place[..*bytes], rest].concat(), run, "room {room}");
+                landed += 1;
+            }
+            _ => {
+                assert_eq!(sink.whole, [run.clone()], "room {room}");
+                refused += u32::from(run[0] == 0 && sink.place[0] != 0);
+            }
+        }
+        // Of both kinds some: sockets are looked at in the quick way only once they are known to be a peer's own.
+        if landed > 100 && refused > 100 {
+            return;
+        }
+    }
+    panic!("{landed} landed, {refused} were taken back");
+}

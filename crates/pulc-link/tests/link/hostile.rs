@@ -170,7 +170,7 @@ fn acknowledging_what_was_never_sent_is_refused() {
 /// A frame of the peer with these flags that says it is so long, made by somebody without the key.
 fn forged(flags: u8, said: usize, len: usize) -> Vec<u8> {
     let mut frame = vec![0x77; len];
-    frame[..12].copy_from_slice(&[0xB2, flags, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
+    frame[..12].copy_from_slice(&[0xB3, flags, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
     frame[16..24].copy_from_slice(&(9 | (said as u64) << 48).to_le_bytes());
     frame
 }

@@ -4,8 +4,9 @@
 use crate::rig::{Rig, config};
 use crate::seeds::{Draw, each_seed};
 use pulc_base::clock::Nanos;
+use pulc_base::{JobId, Rank};
 use pulc_hal::device::sim::Path;
-use pulc_link::Config;
+use pulc_link::{Config, Full, Link, LinkKeys, Outlet, PACKET_AT, Rail};
 
 const MESSAGE_MAX: usize = 60_000;
 
@@ -108,4 +109,54 @@ fn what_is_under_way_of_long_packets_stays_within_the_window_of_a_peer_that_does
         assert!(frames > 0 && cost <= window_bytes as usize + probes * 64, "{bytes} in {frames}");
         rig.finish();
     }
+}
+
+/// Keeps what leaves, each frame in one piece.
+#[derive(Default)]
+struct Whole(Vec<Vec<u8>>);
+
+impl Outlet for Whole {
+    fn send_run(&mut self, _rail: Rail, pieces: &[&[u8]], _segment: usize) -> Result<(), Full> {
+        self.0.push(pieces.concat());
+        Ok(())
+    }
+}
+
+#[test]
+fn a_train_that_landed_in_pieces_is_taken_if_it_is_the_next_and_else_changes_nothing() {
+    let link =
+        |here, peer| Link::new(trains(1), LinkKeys::derive(&[4; 32], JobId(1), Rank(here), Rank(peer)), Nanos(0));
+    let (mut one, mut two) = (link(0, 1), link(1, 0));
+    let packet = |number: u8| -> Vec<u8> { (0..40_000u32).map(|byte| byte as u8 ^ number).collect() };
+    let mut out = Whole::default();
+    for number in 0..3 {
+        one.send(Nanos(1), [&packet(number)[..9], &packet(number)[9..]]).expect("an idle link has room");
+        one.transmit_runs(Nanos(1), &mut out);
+    }
+    let mut frames = out.0;
+    let pieces = |frame: &[u8], cuts: [usize; 2]| {
+        [frame[..cuts[0]].to_vec(), frame[cuts[0]..cuts[1]].to_vec(), frame[cuts[1]..].to_vec()]
+    };
+    let take = |two: &mut Link, [front, middle, rest]: &[Vec<u8>; 3]| {
+        two.receive_landed(Nanos(2), Rail(0), front, [middle, rest])
+    };
+    let end = frames[0].len();
+    // Bent anywhere, it is not taken, and neither is one whose turn has not come; then the right one still is.
+    for at in [0, 3, 20, 50, PACKET_AT, PACKET_AT + 100, end - 17, end - 16, end - 1] {
+        let mut bent = frames[0].clone();
+        bent[at] ^= 1;
+        assert!(!take(&mut two, &pieces(&bent, [PACKET_AT + 8, end - 30])), "bent at {at}");
+    }
+    assert!(!take(&mut two, &pieces(&frames[1], [PACKET_AT, end])));
+    let before = two.counters();
+    assert_eq!((before.packets_delivered, before.packets_landed), (0, 0));
+    // Wherever it is cut: the tag in the place, half of it there, all of it behind.
+    for (number, cut) in [(0, end - 16), (1, end - 5)] {
+        assert!(take(&mut two, &pieces(&frames[number], [PACKET_AT + 8 * number, cut])), "packet {number}");
+        assert!(!take(&mut two, &pieces(&frames[number], [PACKET_AT, cut])), "packet {number} a second time");
+    }
+    assert_eq!(two.counters().packets_landed, 2);
+    // The usual way goes on from there.
+    assert_eq!(two.receive(Nanos(3), Rail(0), &mut frames[2]), Ok(Some(&packet(2)[..])));
+    assert_eq!(two.counters().packets_delivered, 3);
 }

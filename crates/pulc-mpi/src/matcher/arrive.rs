@@ -5,7 +5,7 @@ use super::{Goal, Kept, Matcher, SMALL_BYTES, peer_gone};
 use crate::envelope::Envelope;
 use crate::error::{Class, Error};
 use pulc_base::Rank;
-use pulc_handler::{Begin, Body, End, Fate, Here, ReceiveHandler, TransferId};
+use pulc_handler::{Begin, Body, End, Fate, Hand, Here, ReceiveHandler, TransferId};
 
 impl ReceiveHandler for Matcher {
     #[inline]
@@ -83,6 +83,19 @@ impl ReceiveHandler for Matcher {
                 }
             }
             Goal::Nowhere => {}
+        }
+    }
+
+    fn place<'a>(&'a mut self, number: u64, _hand: &'a mut Hand<'_>) -> Option<&'a mut [u8]> {
+        match self.transfers.goal(number) {
+            Goal::Request(request) => self.requests.place_of_part(request),
+            _ => None,
+        }
+    }
+
+    fn landed(&mut self, number: u64, bytes: usize, _hand: &mut Hand<'_>) {
+        if let Goal::Request(request) = self.transfers.goal(number) {
+            self.requests.part_landed(request, bytes);
         }
     }
 

@@ -298,6 +298,21 @@ impl Requests {
         recv.arrived += body.len();
     }
 
+    /// Where the rest of its message goes, if that is one piece of memory with room for it.
+    pub fn place_of_part(&mut self, index: u32) -> Option<&mut [u8]> {
+        let recv = self.recv(index)?;
+        let Data::Flat { at, len } = &recv.data else { return None };
+        let more = recv.total.checked_sub(recv.arrived)?;
+        (recv.total <= *len).then(|| at.offset(recv.arrived as i64).bytes_mut(more))
+    }
+
+    /// So many bytes are there.
+    pub fn part_landed(&mut self, index: u32, bytes: usize) {
+        if let Some(recv) = self.recv(index) {
+            recv.arrived += bytes;
+        }
+    }
+
     /// A receive has all its bytes.
     pub fn received(&mut self, index: u32) {
         let Some(recv) = self.recv(index) else { return };

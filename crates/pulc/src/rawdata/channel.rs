@@ -74,7 +74,8 @@ impl Channel {
             .map_err(|fault| error::of_send(process, fault))
     }
 
-    /// Waits for a message; it lands in `buffer`. Its length. Comes after all buffers that are posted.
+    /// Waits for a message; it lands in `buffer`. Its length. Comes after all buffers that are posted. What stands in `buffer` behind
+    /// the message, or after an error, is not defined: messages land there before it is known how long and whose they are.
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] (the message is kept), [`Error::PeerGone`] when nothing more can come.

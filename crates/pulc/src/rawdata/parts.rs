@@ -3,6 +3,7 @@
 use super::kept::Kept;
 use super::state::{Coming, PostState};
 use super::table::{RawTable, is_of, place_of_ticket};
+use pulc_base::Rank;
 use pulc_handler::{Begin, Body, Fate, Hand, Outbox, TransferId};
 
 /// Where the parts of a message go.
@@ -95,7 +96,7 @@ impl RawTable {
                 return Begin::Take(transfer);
             }
             if let Some(at) = state.next_fitting(total) {
-                state.posted[at].state = PostState::Coming { transfer, landed: 0 };
+                state.posted[at].state = PostState::Coming { transfer, landed: 0, total };
                 self.goals[transfer as usize] = Some(Goal::Posted(place));
                 return Begin::Take(transfer);
             }
@@ -142,6 +143,72 @@ impl RawTable {
                 }
             }
             Some(Goal::Nowhere) | None => {}
+        }
+    }
+
+    /// Where the rest of a message goes whose buffer is at hand.
+    pub(super) fn place_of_part<'a>(&'a mut self, number: u64, hand: &'a mut Hand<'_>) -> Option<&'a mut [u8]> {
+        match self.goals.get(number as usize).copied().flatten()? {
+            Goal::Blocked(ticket) => {
+                let buffer = hand.buffer_of(ticket)?;
+                let coming = self.coming_of(ticket)?;
+                coming.fetch(buffer);
+                buffer.get_mut(coming.landed..coming.total)
+            }
+            Goal::Posted(place) => {
+                let state = &mut self.states[place as usize];
+                let at = state.posted_of(number)?;
+                let PostState::Coming { landed, total, .. } = state.posted[at].state else { return None };
+                state.posted[at].buffer.get_mut(landed..total)
+            }
+            Goal::Kept(_) | Goal::Nowhere => None,
+        }
+    }
+
+    /// The channel whose buffer the next message from this rank most likely goes to: that of the blocked receive that polls, or the one
+    /// where a buffer was posted last.
+    fn next_channel(&mut self, src: Rank, hand: &Hand<'_>) -> Option<(u32, bool)> {
+        let blocked = place_of_ticket(hand.ticket());
+        let is_blocked = (blocked as usize) < self.states.len() && is_of(hand, blocked) && hand.landed.is_none();
+        let (place, blocked) = if is_blocked { (blocked, true) } else { (self.posted_last, false) };
+        let state = self.states.get(place as usize)?;
+        let is_free = state.peer == src && state.open && state.kept.is_empty();
+        let fits = if blocked { !state.has_waiting() && state.coming == 0 } else { state.has_waiting() };
+        (is_free && fits).then_some((place, blocked))
+    }
+
+    /// Its buffer.
+    pub(super) fn place_of_next<'a>(&'a mut self, src: Rank, hand: &'a mut Hand<'_>) -> Option<&'a mut [u8]> {
+        let (place, blocked) = self.next_channel(src, hand)?;
+        let state = &mut self.states[place as usize];
+        if blocked { Some(hand.buffer()) } else { Some(state.posted_mut(state.taken)) }
+    }
+
+    /// Whether a message with this number and length goes there.
+    pub(super) fn goes_to_next(&mut self, src: Rank, number: u16, total: usize, hand: &Hand<'_>) -> bool {
+        let Some((place, blocked)) = self.next_channel(src, hand) else { return false };
+        let state = &self.states[place as usize];
+        let room = if blocked { hand.room() } else { state.posted[state.taken].buffer.len() };
+        state.number == number && total <= room
+    }
+
+    /// So many bytes are there.
+    pub(super) fn part_landed(&mut self, number: u64, bytes: usize) {
+        match self.goals.get(number as usize).copied().flatten() {
+            Some(Goal::Blocked(ticket)) => {
+                if let Some(coming) = self.coming_of(ticket) {
+                    coming.landed += bytes;
+                }
+            }
+            Some(Goal::Posted(place)) => {
+                let state = &mut self.states[place as usize];
+                if let Some(at) = state.posted_of(number)
+                    && let PostState::Coming { landed, .. } = &mut state.posted[at].state
+                {
+                    *landed += bytes;
+                }
+            }
+            Some(Goal::Kept(_) | Goal::Nowhere) | None => {}
         }
     }
 

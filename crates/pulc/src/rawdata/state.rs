@@ -21,6 +21,7 @@ pub enum PostState {
     Coming {
         transfer: u64,
         landed: usize,
+        total: usize,
     },
     Done(Result<usize, Error>),
 }

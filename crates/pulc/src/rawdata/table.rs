@@ -5,7 +5,7 @@ use super::buffer::{Buffer, Landed};
 use super::kept::{Kept, Lent, SMALL_BYTES};
 use super::parts::Goal;
 use super::state::{Coming, PostState, Posted, State};
-use super::wire::{DATA, LOAN, LOAN_BYTES, RETURN, header_of_return, parse};
+use super::wire::{DATA, HEADER_BYTES, LOAN, LOAN_BYTES, RETURN, header_of_return, parse};
 use crate::spare::Spare;
 use crate::{Block, Error};
 use pulc_base::{Proto, Rank};
@@ -29,6 +29,8 @@ pub(crate) struct RawTable {
     pub(super) goals_free: Vec<u32>,
     pub(super) coming: Vec<Coming>,
     next_ticket: u64,
+    /// Where a buffer was posted last.
+    pub(super) posted_last: u32,
     pub(super) spare: Spare,
     /// What others read at the moment, by the number told to them.
     lent: Vec<Option<(Rank, Block)>>,
@@ -126,6 +128,7 @@ impl RawTable {
 
     /// Posts a buffer; what was kept goes there first.
     pub fn post(&mut self, place: u32, buffer: Buffer, token: u64, outbox: &mut Outbox) {
+        self.posted_last = place;
         let state = &mut self.states[place as usize];
         state.posted.push_back(Posted { buffer, token, state: PostState::Waiting });
         self.serve_posted(place, outbox);
@@ -163,7 +166,7 @@ impl RawTable {
                 }
                 None => return,
             };
-            posted.state = PostState::Coming { transfer, landed };
+            posted.state = PostState::Coming { transfer, landed, total: needed };
             self.goals[transfer as usize] = Some(Goal::Posted(place));
         }
     }
@@ -328,6 +331,25 @@ impl ReceiveHandler for RawTable {
 
     fn part(&mut self, number: u64, body: Body<'_>, here: &mut Here<'_, '_>) {
         self.take_part(number, body, here.hand);
+    }
+
+    fn place<'a>(&'a mut self, number: u64, hand: &'a mut Hand<'_>) -> Option<&'a mut [u8]> {
+        self.place_of_part(number, hand)
+    }
+
+    fn place_of_first<'a>(&'a mut self, src: Rank, hand: &'a mut Hand<'_>) -> Option<(usize, &'a mut [u8])> {
+        self.place_of_next(src, hand).map(|place| (HEADER_BYTES, place))
+    }
+
+    fn goes_there(&mut self, src: Rank, header: &[u8], total: usize, hand: &Hand<'_>) -> bool {
+        match parse(header) {
+            Some((number, DATA)) => self.goes_to_next(src, number, total, hand),
+            _ => false,
+        }
+    }
+
+    fn landed(&mut self, number: u64, bytes: usize, _hand: &mut Hand<'_>) {
+        self.part_landed(number, bytes);
     }
 
     fn end(&mut self, number: u64, here: &mut Here<'_, '_>) -> Fate {

@@ -6,7 +6,7 @@
 //! number for it (u32); `RETURN` gives that number back.
 
 /// A whole word, so that a short message is put together in registers.
-const HEADER_BYTES: usize = 8;
+pub(super) const HEADER_BYTES: usize = 8;
 /// Body of a loan.
 pub(super) const LOAN_BYTES: usize = 20;
 pub(super) const DATA: u16 = 0;

@@ -16,6 +16,13 @@ fn rawdata_of_every_size_lands_whole_in_a_waiting_and_in_a_posted_buffer() {
 }
 
 #[test]
+fn long_messages_from_another_node_land_in_the_buffer_that_waits() {
+    Job::on_nodes("raw_lands", &[1, 1]).succeeds();
+    // Encrypted ones are opened elsewhere first.
+    Job::on_nodes("raw_lands", &[1, 1]).with("PULC_LINK_ENCRYPT", "1").succeeds();
+}
+
+#[test]
 fn posted_buffers_come_back_in_order_however_their_messages_travel() {
     Job::on_one_node("raw_posts", 2).succeeds();
     Job::on_nodes("raw_posts", &[1, 1]).succeeds();
@@ -63,6 +70,7 @@ pub fn play(scene: &str) {
     let stage = Stage { pulc, me, channel };
     match scene {
         "raw_sizes" => stage.sizes(),
+        "raw_lands" => stage.lands(),
         "raw_posts" => stage.posts(),
         "raw_slow" => stage.slow(),
         "raw_too_long" => stage.too_long(),
@@ -119,16 +127,59 @@ impl Stage {
     fn sizes(&self) {
         for (turn, size) in SIZES.into_iter().enumerate() {
             let turn = turn as u64;
-            let mut buffer = vec![0xEE; size + 3];
+            let mut around = vec![0xEE; size + 50];
+            // What the buffer has behind the message may change; nothing beyond the buffer does.
+            let buffer = &mut around[..size + 3];
             if self.me == 0 {
                 self.channel.send(&pattern(turn, size)).unwrap();
-                assert_eq!(self.channel.recv_timeout(&mut buffer, HANG).unwrap(), size);
+                assert_eq!(self.channel.recv_timeout(buffer, HANG).unwrap(), size);
             } else {
-                assert_eq!(self.channel.recv_timeout(&mut buffer, HANG).unwrap(), size);
+                assert_eq!(self.channel.recv_timeout(buffer, HANG).unwrap(), size);
                 self.channel.send(&buffer[..size]).unwrap();
             }
             assert!(buffer[..size] == pattern(turn, size), "{size} bytes arrived wrong");
-            assert!(buffer[size..].iter().all(|byte| *byte == 0xEE), "{size} bytes overran");
+            assert!(around[size + 3..].iter().all(|byte| *byte == 0xEE), "{size} bytes overran");
+        }
+    }
+
+    /// Messages of one train, of a train and a bit, and of many, to a blocked receive and to a posted buffer, until all kinds were seen
+    /// to land: a socket of its own, and nothing else on the way, are needed for that.
+    fn lands(&self) {
+        const SIZES: [usize; 4] = [60_000, 65_536, 200_000, 1 << 20];
+        let is_encrypted = std::env::var("PULC_LINK_ENCRYPT").is_ok();
+        let landed = || self.pulc.counters().iter().map(|counters| counters.frames_landed).sum::<u64>();
+        for (kind, size) in (0..).zip(SIZES).flat_map(|(kind, size)| [(2 * kind, size), (2 * kind + 1, size)]) {
+            let mut buffer = vec![0; size];
+            for turn in 0u64.. {
+                if self.me == 0 {
+                    self.channel.send(&pattern(turn, size)).unwrap();
+                    self.channel.recv_timeout(&mut buffer[..1], HANG).unwrap();
+                    if buffer[0] == 1 {
+                        break;
+                    }
+                    continue;
+                }
+                let before = landed();
+                if kind % 2 == 0 {
+                    buffer.fill(0xEE);
+                    assert_eq!(self.channel.recv_timeout(&mut buffer, HANG), Ok(size));
+                } else {
+                    self.channel.post(vec![0xEE; size + 5], turn).unwrap();
+                    let landed = self.channel.landed_timeout(HANG).unwrap();
+                    let Buffer::Owned(bytes) = landed.buffer else { panic!("it was a vector") };
+                    assert_eq!(landed.result, Ok(size));
+                    buffer.copy_from_slice(&bytes[..size]);
+                }
+                assert!(buffer == pattern(turn, size), "{size} bytes arrived wrong");
+                let came = landed() - before;
+                assert!(!is_encrypted || came == 0);
+                let is_done = came > 0 || turn == 5000 || is_encrypted;
+                self.channel.send(&[u8::from(is_done)]).unwrap();
+                assert!(came > 0 || is_encrypted || !is_done, "kind {kind}: none of 5000 messages landed");
+                if is_done {
+                    break;
+                }
+            }
         }
     }
 
