@@ -82,6 +82,24 @@ fn sets_of_descriptors_whose_changes_are_postponed_are_those_of_the_kernel() {
     }
 }
 
+#[test]
+fn datagrams_through_rings_are_those_of_the_kernel() {
+    if cannot_isolate("datagrams_through_rings_are_those_of_the_kernel") {
+        return;
+    }
+    let script = programs().join("datagrams.py").display().to_string();
+    for seed in 1..=rounds(2, 30) {
+        let (kernel, _) = text(&isolated(&format!("python3 {script} {seed}"), &[]));
+        for after in ["1", "6"] {
+            let line = format!("$PULC bypass python3 {script} {seed} && $PULC sockets >&2");
+            let (ring, words) = text(&isolated(&line, &[("PULC_SOCKETS_AFTER", after)]));
+            assert!(ring.contains("all datagrams were right"), "seed {seed}, after {after}: {ring}{words}");
+            assert_eq!(ring, kernel, "seed {seed}, after {after}: {words}");
+            assert!(words.contains("so far ") && !words.contains("so far 0 "), "nothing was promoted: {words}");
+        }
+    }
+}
+
 /// Starts a broker whose number is known, and waits until it can be asked.
 const BROKER: &str =
     "$PULC sockets-broker >/dev/null & BROKER=$!; until $PULC sockets | grep -q WHY; do sleep 0.05; done";

@@ -1,10 +1,12 @@
 //! One connection that is followed: a place in the table with its generation and phase, the calls on their way, and its end of a channel
 //! once there is one. Used by `table.rs` and `promoted.rs`. Must never free what a call on its way uses.
 
-use crate::{sets, settings};
-use pulc_sockets::End;
+use crate::kernel::Socket;
+use crate::{outboxes, sets, settings};
+use pulc_sockets::datagrams::Inbox;
 use pulc_sockets::message::Reason;
 use pulc_sockets::place::Place;
+use pulc_sockets::{End, Flag, Looked, Wait};
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -21,8 +23,128 @@ pub enum Role {
     Passive,
     /// A socket that is not connected yet.
     Unknown,
+    /// A socket for datagrams, of IPv4 or of IPv6.
+    Datagrams,
+    Datagrams6,
 }
 
+/// What a connection has beside the kernel's socket.
+pub enum Held {
+    Stream(End),
+    Inbox(Inbox),
+}
+
+/// What those who wait ask of either.
+pub trait Ring: Looked {
+    /// Bytes there, and bytes ever.
+    fn unread(&self) -> usize;
+    fn arrived(&self) -> u64;
+    fn may_wait(&self, kernel: &Socket) -> Wait;
+    fn truth(&self, kernel: &Socket) -> Wait;
+    fn were_only_bells(&self, kernel: &Socket) -> bool;
+    /// Whether it takes what is sent at any time.
+    fn sends_by_ring(&self) -> bool;
+    fn set(&self, flag: Flag, on: bool);
+    fn is(&self, flag: Flag) -> bool;
+    fn sleeps_in(&self, word: u32);
+}
+
+impl Ring for End {
+    fn unread(&self) -> usize {
+        self.unread()
+    }
+
+    fn arrived(&self) -> u64 {
+        self.arrived()
+    }
+
+    fn may_wait(&self, kernel: &Socket) -> Wait {
+        self.may_wait(kernel)
+    }
+
+    fn truth(&self, kernel: &Socket) -> Wait {
+        self.truth(kernel)
+    }
+
+    fn were_only_bells(&self, kernel: &Socket) -> bool {
+        self.were_only_bells(kernel)
+    }
+
+    fn sends_by_ring(&self) -> bool {
+        self.sends_by_ring()
+    }
+
+    fn set(&self, flag: Flag, on: bool) {
+        self.set(flag, on);
+    }
+
+    fn is(&self, flag: Flag) -> bool {
+        self.is(flag)
+    }
+
+    fn sleeps_in(&self, word: u32) {
+        self.sleeps_in(word);
+    }
+}
+
+impl Ring for Inbox {
+    fn unread(&self) -> usize {
+        self.unread()
+    }
+
+    fn arrived(&self) -> u64 {
+        self.arrived()
+    }
+
+    fn may_wait(&self, _: &Socket) -> Wait {
+        self.may_wait()
+    }
+
+    fn truth(&self, kernel: &Socket) -> Wait {
+        self.truth(kernel)
+    }
+
+    fn were_only_bells(&self, kernel: &Socket) -> bool {
+        self.were_only_bells(kernel)
+    }
+
+    /// A socket for datagrams can be sent by as soon as it can be read: nobody waits for a reader's room.
+    fn sends_by_ring(&self) -> bool {
+        self.unread() != 0
+    }
+
+    fn set(&self, flag: Flag, on: bool) {
+        self.set(flag, on);
+    }
+
+    fn is(&self, flag: Flag) -> bool {
+        self.is(flag)
+    }
+
+    fn sleeps_in(&self, word: u32) {
+        self.sleeps_in(word);
+    }
+}
+
+impl Held {
+    pub fn ring(&self) -> &dyn Ring {
+        match self {
+            Held::Stream(end) => end,
+            Held::Inbox(inbox) => inbox,
+        }
+    }
+
+    pub fn looked(&self) -> &dyn Looked {
+        match self {
+            Held::Stream(end) => end,
+            Held::Inbox(inbox) => inbox,
+        }
+    }
+}
+
+/// Of [`Connection::role`], those of sockets for datagrams are the highest.
+const IPV4: u32 = 3;
+const IPV6: u32 = 4;
 /// Of [`Connection::sleeps`]: not asked yet, no, and yes.
 const UNKNOWN: u32 = 0;
 const NEVER: u32 = 1;
@@ -57,9 +179,12 @@ pub struct Connection {
     pub nodelay: AtomicU32,
     /// TCP_CORK as the program wants it, where the kernel was not told because nothing goes by it.
     pub has_cork: AtomicBool,
+    /// Ways to other sockets' inboxes may have been made for it, and none may be made any more; see `outboxes.rs`.
+    pub has_outboxes: AtomicBool,
+    pub sends_by_kernel: AtomicBool,
     /// There from phase `JOINED` on, until the place is freed.
     has_end: AtomicBool,
-    end: UnsafeCell<MaybeUninit<End>>,
+    end: UnsafeCell<MaybeUninit<Held>>,
 }
 
 // SAFETY: `end` is written once, by the one call that has turned the phase to `JOINING`, before `has_end` says so; it is dropped by the one
@@ -82,6 +207,8 @@ impl Connection {
             has_nodelay: AtomicBool::new(false),
             nodelay: AtomicU32::new(0),
             has_cork: AtomicBool::new(false),
+            has_outboxes: AtomicBool::new(false),
+            sends_by_kernel: AtomicBool::new(false),
             has_end: AtomicBool::new(false),
             end: UnsafeCell::new(MaybeUninit::uninit()),
         }
@@ -91,8 +218,16 @@ impl Connection {
         match self.role.load(Ordering::Relaxed) {
             1 => Role::Active,
             2 => Role::Passive,
+            IPV4 => Role::Datagrams,
+            IPV6 => Role::Datagrams6,
             _ => Role::Unknown,
         }
+    }
+
+    /// Whether it is a socket for datagrams.
+    #[inline]
+    pub fn is_datagrams(&self) -> bool {
+        self.role.load(Ordering::Relaxed) >= IPV4
     }
 
     /// The program has called `connect`.
@@ -101,7 +236,7 @@ impl Connection {
     }
 
     /// The channel that the call in phase `JOINING` has got.
-    pub fn keep(&self, end: End) {
+    pub fn keep(&self, end: Held) {
         // SAFETY: only the call that has turned the phase to `JOINING` comes here, and nobody reads before `has_end`.
         unsafe { (*self.end.get()).write(end) };
         self.has_end.store(true, Ordering::Release);
@@ -110,9 +245,27 @@ impl Connection {
 
     /// For the length of a call on its way.
     #[inline]
-    pub fn end(&self) -> Option<&End> {
+    pub fn held(&self) -> Option<&Held> {
         // SAFETY: written before `has_end` said so, and dropped only when no call is on its way.
         self.has_end.load(Ordering::Acquire).then(|| unsafe { (*self.end.get()).assume_init_ref() })
+    }
+
+    /// Of a stream.
+    #[inline]
+    pub fn end(&self) -> Option<&End> {
+        match self.held() {
+            Some(Held::Stream(end)) => Some(end),
+            _ => None,
+        }
+    }
+
+    /// Of a socket for datagrams.
+    #[inline]
+    pub fn inbox(&self) -> Option<&Inbox> {
+        match self.held() {
+            Some(Held::Inbox(inbox)) => Some(inbox),
+            _ => None,
+        }
     }
 
     pub fn calls(&self) -> u32 {
@@ -139,10 +292,13 @@ impl Connection {
         self.sleeps.store(UNKNOWN, Ordering::Relaxed);
         self.has_nodelay.store(false, Ordering::Relaxed);
         self.has_cork.store(false, Ordering::Relaxed);
+        self.sends_by_kernel.store(false, Ordering::Relaxed);
         let role = match role {
             Role::Active => 1,
             Role::Passive => 2,
             Role::Unknown => 0,
+            Role::Datagrams => IPV4,
+            Role::Datagrams6 => IPV6,
         };
         self.role.store(role, Ordering::Relaxed);
         self.aware_in.store(0, Ordering::Relaxed);
@@ -212,6 +368,9 @@ impl Connection {
             if self.has_end.swap(false, Ordering::SeqCst) {
                 // SAFETY: it was there, no call is on its way, and the phase lets nobody else come here.
                 unsafe { (*self.end.get()).assume_init_drop() };
+            }
+            if self.has_outboxes.swap(false, Ordering::SeqCst) {
+                outboxes::forget(self);
             }
             FOLLOWED.fetch_sub(1, Ordering::Relaxed);
         });

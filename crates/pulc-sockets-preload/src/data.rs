@@ -1,10 +1,12 @@
 //! The calls that move bytes. A connection that is left alone costs a look into a table; one that is followed, a count up and down; one
 //! with a channel goes to `moving.rs`.
 
-use crate::promoted::{end_of, leave};
+use crate::letters::{self, Whose};
+use crate::outboxes::{self, To};
+use crate::promoted::leave;
 use crate::table::{self, quietly};
-use crate::{moving, next, postponed, sets};
-use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use crate::{messages, moving, next, postponed, sets};
+use libc::{c_int, c_uint, c_void, iovec, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use pulc_sockets::message::Reason;
 
 const fn part(base: *mut c_void, len: size_t) -> iovec {
@@ -16,12 +18,23 @@ const fn part(base: *mut c_void, len: size_t) -> iovec {
 /// # Safety
 /// As for `recv`.
 #[inline]
-unsafe fn take(fd: c_int, to: *mut c_void, len: size_t, flags: c_int, kernel: impl FnOnce() -> ssize_t) -> ssize_t {
+unsafe fn take(
+    fd: c_int,
+    to: *mut c_void,
+    len: size_t,
+    flags: c_int,
+    whose: Whose,
+    kernel: impl FnOnce() -> ssize_t,
+) -> ssize_t {
     let Some(call) = table::read(fd) else { return kernel() };
     if !call.is_aware() {
         return kernel();
     }
     let part = part(to, len);
+    if call.connection.is_datagrams() {
+        // SAFETY: the caller's promise.
+        return unsafe { letters::receive(&call, fd, &part, 1, flags, whose) }.unwrap_or_else(kernel);
+    }
     // SAFETY: the caller's promise.
     unsafe { moving::receive(&call, fd, &part, 1, flags) }.unwrap_or_else(kernel)
 }
@@ -40,6 +53,14 @@ unsafe fn take_parts(
     if !call.is_aware() {
         return kernel();
     }
+    if call.connection.is_datagrams() {
+        // A read of nothing takes nothing.
+        // SAFETY: the caller's promise.
+        let is_nothing = (0..count).all(|index| unsafe { (*parts.add(index)).iov_len } == 0);
+        // SAFETY: as above.
+        let taken = (!is_nothing).then(|| unsafe { letters::receive(&call, fd, parts, count, flags, Whose::Nobody) });
+        return taken.flatten().unwrap_or_else(kernel);
+    }
     // SAFETY: the caller's promise.
     unsafe { moving::receive(&call, fd, parts, count, flags) }.unwrap_or_else(kernel)
 }
@@ -54,9 +75,15 @@ unsafe fn give(
     from: *const c_void,
     len: size_t,
     flags: c_int,
+    to: To,
     kernel: impl Fn(*const c_void, size_t) -> ssize_t,
 ) -> ssize_t {
     let Some(call) = table::write(fd) else { return kernel(from, len) };
+    if call.connection.is_datagrams() {
+        let part = part(from.cast_mut(), len);
+        // SAFETY: the caller's promise.
+        return unsafe { outboxes::send(&call, fd, &part, 1, flags, to) }.unwrap_or_else(|| kernel(from, len));
+    }
     if !call.is_aware() {
         return kernel(from, len);
     }
@@ -77,6 +104,11 @@ unsafe fn give_parts(
     kernel: impl Fn(*const iovec, usize) -> ssize_t,
 ) -> ssize_t {
     let Some(call) = table::write(fd) else { return kernel(parts, count) };
+    if call.connection.is_datagrams() {
+        // SAFETY: the caller's promise.
+        return unsafe { outboxes::send(&call, fd, parts, count, flags, To::Peer) }
+            .unwrap_or_else(|| kernel(parts, count));
+    }
     if !call.is_aware() {
         return kernel(parts, count);
     }
@@ -110,28 +142,28 @@ fn many(count: c_int) -> usize {
 }
 
 calls! {
-    fn read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t = take(fd, to, len, 0, || next::read(fd, to, len));
+    fn read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t = if len == 0 { next::read(fd, to, len) } else { take(fd, to, len, 0, Whose::Nobody, || next::read(fd, to, len)) };
     fn recv(fd: c_int, to: *mut c_void, len: size_t, flags: c_int) -> ssize_t =
-        take(fd, to, len, flags, || next::recv(fd, to, len, flags));
+        take(fd, to, len, flags, Whose::Nobody, || next::recv(fd, to, len, flags));
     fn recvfrom(fd: c_int, to: *mut c_void, len: size_t, flags: c_int, who: *mut sockaddr, wide: *mut socklen_t) -> ssize_t =
-        take(fd, to, len, flags, || next::recvfrom(fd, to, len, flags, who, wide));
+        take(fd, to, len, flags, Whose::Address(who, wide), || next::recvfrom(fd, to, len, flags, who, wide));
     fn __read_chk(fd: c_int, to: *mut c_void, len: size_t, room: size_t) -> ssize_t =
-        if len > room { next::__read_chk(fd, to, len, room) } else { take(fd, to, len, 0, || next::read(fd, to, len)) };
+        if len > room { next::__read_chk(fd, to, len, room) } else { read(fd, to, len) };
     fn __recv_chk(fd: c_int, to: *mut c_void, len: size_t, room: size_t, flags: c_int) -> ssize_t =
-        if len > room { next::__recv_chk(fd, to, len, room, flags) } else { take(fd, to, len, flags, || next::recv(fd, to, len, flags)) };
+        if len > room { next::__recv_chk(fd, to, len, room, flags) } else { recv(fd, to, len, flags) };
     fn __recvfrom_chk(fd: c_int, to: *mut c_void, len: size_t, room: size_t, flags: c_int, who: *mut sockaddr, wide: *mut socklen_t) -> ssize_t =
-        take(fd, to, len.min(room), flags, || next::__recvfrom_chk(fd, to, len, room, flags, who, wide));
+        take(fd, to, len.min(room), flags, Whose::Address(who, wide), || next::__recvfrom_chk(fd, to, len, room, flags, who, wide));
     fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t =
         take_parts(fd, parts, many(count), 0, || next::readv(fd, parts, count));
     fn preadv2(fd: c_int, parts: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t =
         if at == -1 && flags == 0 { readv(fd, parts, count) } else { next::preadv2(fd, parts, count, at, flags) };
     fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t = receive_message(fd, message, flags);
     fn write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t =
-        give(fd, from, len, 0, |from, len| next::write(fd, from, len));
+        give(fd, from, len, 0, To::Peer, |from, len| next::write(fd, from, len));
     fn send(fd: c_int, from: *const c_void, len: size_t, flags: c_int) -> ssize_t =
-        give(fd, from, len, flags, |from, len| next::send(fd, from, len, flags));
+        give(fd, from, len, flags, To::Peer, |from, len| next::send(fd, from, len, flags));
     fn sendto(fd: c_int, from: *const c_void, len: size_t, flags: c_int, who: *const sockaddr, wide: socklen_t) -> ssize_t =
-        give(fd, from, len, flags, |from, len| next::sendto(fd, from, len, flags, who, wide));
+        give(fd, from, len, flags, if who.is_null() { To::Peer } else { To::Address(who, wide) }, |from, len| next::sendto(fd, from, len, flags, who, wide));
     fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t =
         give_parts(fd, parts, many(count), 0, |parts, count| next::writev(fd, parts, count as c_int));
     fn pwritev2(fd: c_int, parts: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t =
@@ -160,6 +192,9 @@ unsafe fn receive_message(fd: c_int, message: *mut msghdr, flags: c_int) -> ssiz
             return kernel();
         }
         let (parts, count) = ((*message).msg_iov, (*message).msg_iovlen);
+        if call.connection.is_datagrams() {
+            return letters::receive(&call, fd, parts, count, flags, Whose::Message(message)).unwrap_or_else(kernel);
+        }
         match moving::receive(&call, fd, parts, count, flags) {
             Some(got) => {
                 if got >= 0 {
@@ -186,6 +221,9 @@ unsafe fn send_message(fd: c_int, message: *const msghdr, flags: c_int) -> ssize
             hand_over(message);
         }
         let Some(call) = table::write(fd) else { return kernel() };
+        if call.connection.is_datagrams() {
+            return messages::send_datagram(&call, fd, message, flags).unwrap_or_else(kernel);
+        }
         if !call.is_aware() {
             return kernel();
         }
@@ -228,48 +266,6 @@ unsafe fn hand_over(message: *const msghdr) {
             }
             header = libc::CMSG_NXTHDR(message, header);
         }
-    }
-}
-
-/// Whether the connection of `fd` has a channel.
-fn has_channel(fd: c_int) -> bool {
-    table::touch(fd).is_some_and(|call| end_of(&call).is_some())
-}
-
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn recvmmsg(
-    fd: c_int,
-    messages: *mut mmsghdr,
-    count: c_uint,
-    flags: c_int,
-    limit: *mut timespec,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        if !has_channel(fd) || count == 0 {
-            let _call = table::read(fd);
-            return next::recvmmsg(fd, messages, count, flags, limit);
-        }
-        // One message of a stream is as good as several.
-        let got = recvmsg(fd, &raw mut (*messages).msg_hdr, flags & !libc::MSG_WAITFORONE);
-        if got < 0 {
-            return -1;
-        }
-        (*messages).msg_len = got as c_uint;
-        1
-    }
-}
-
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let Some(call) = table::write(fd) else { return next::sendmmsg(fd, messages, count, flags) };
-        moving::send_past(&call, fd, || next::sendmmsg(fd, messages, count, flags) as ssize_t) as c_int
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::connection::Role;
 use crate::promoted::leave;
 use crate::table::{self, quietly};
-use crate::{next, postponed, sets, settings};
+use crate::{datagrams, next, postponed, sets, settings};
 use libc::{c_char, c_int, c_uint, mode_t, sockaddr, socklen_t};
 use pulc_sockets::message::Reason;
 
@@ -22,6 +22,12 @@ pub unsafe extern "C-unwind" fn connect(fd: c_int, who: *const sockaddr, wide: s
         // SAFETY: as above; read without assuming an alignment.
         c_int::from(unsafe { (&raw const (*who).sa_family).read_unaligned() })
     };
+    if table::touch(fd).is_some_and(|call| call.connection.is_datagrams()) {
+        // What comes and where it goes is another question from now on.
+        quietly(|| datagrams::before_connect(fd));
+        // SAFETY: the caller's promise.
+        return unsafe { next::connect(fd, who, wide) };
+    }
     let already = table::is_followed(fd);
     if already && family == libc::AF_UNSPEC {
         // Dissolves the connection: what the kernel has counted begins anew.
@@ -193,11 +199,20 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
     // SAFETY: the caller's promise.
     let fd = unsafe { next::socket(domain, kind, protocol) };
     table::fresh(fd);
-    let is_stream = kind & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) == libc::SOCK_STREAM;
-    if fd >= 0 && is_stream && INET.contains(&domain) && !settings::is_off() {
-        quietly(|| table::follow(fd, Role::Unknown));
+    let role = match (kind & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK), domain) {
+        (libc::SOCK_STREAM, libc::AF_INET | libc::AF_INET6) => Role::Unknown,
+        (libc::SOCK_DGRAM, libc::AF_INET) if is_udp(protocol) => Role::Datagrams,
+        (libc::SOCK_DGRAM, libc::AF_INET6) if is_udp(protocol) => Role::Datagrams6,
+        _ => return fd,
+    };
+    if fd >= 0 && !settings::is_off() {
+        quietly(|| table::follow(fd, role));
     }
     fd
+}
+
+fn is_udp(protocol: c_int) -> bool {
+    matches!(protocol, 0 | libc::IPPROTO_UDP)
 }
 
 macro_rules! makes {

@@ -4,7 +4,7 @@
 
 use crate::connection::Role;
 use crate::kernel::{option, result};
-use crate::{asleep, settings};
+use crate::{addresses, asleep, settings};
 use libc::{c_int, c_void};
 use pulc_hal::os::tcp_counts;
 use pulc_sockets::message::{
@@ -43,7 +43,7 @@ fn places(fd: c_int, role: Role) -> Result<(Side, Place, Place), Reason> {
     let side = match role {
         Role::Active => Side::Active,
         Role::Passive => Side::Passive,
-        Role::Unknown => return Err(Reason::NotTcp),
+        Role::Unknown | Role::Datagrams | Role::Datagrams6 => return Err(Reason::NotTcp),
     };
     // SAFETY: a descriptor for the length of this call.
     if !tcp_counts::is_established(unsafe { BorrowedFd::borrow_raw(fd) }) {
@@ -58,8 +58,14 @@ pub fn join(fd: c_int, role: Role) -> Result<End, Reason> {
     if !settings::includes(local.port) && !settings::includes(remote.port) {
         return Err(Reason::Excluded);
     }
+    let (channel, slot) = joined(fd, side, false, local, remote)?;
+    End::join(channel.as_fd(), side, slot, std::process::id()).map_err(|_| Reason::NoMemory)
+}
+
+/// The memory that the broker gives for a socket, and this process's slot of the board.
+pub fn joined(fd: c_int, side: Side, is_datagram: bool, local: Place, remote: Place) -> Result<(OwnedFd, u32), Reason> {
     let cookie = option(fd, libc::SOL_SOCKET, SO_COOKIE).ok_or(Reason::NotTcp)?;
-    let request = Join { side, cookie, local, remote, slot: asleep::slot(), board: asleep::number() };
+    let request = Join { side, is_datagram, cookie, local, remote, slot: asleep::slot(), board: asleep::number() };
     let asked = connect(0).and_then(|broker| ask(&broker, &Request::Join(request)));
     let (answer, channel, board) = asked.map_err(|number| match number {
         libc::EAGAIN | libc::EINTR => {
@@ -82,8 +88,7 @@ pub fn join(fd: c_int, role: Role) -> Result<End, Reason> {
         number if number != answer.board => return Err(Reason::OtherBroker),
         _ => {}
     }
-    let channel = channel.ok_or(Reason::NoBroker)?;
-    End::join(channel.as_fd(), side, asleep::slot(), std::process::id()).map_err(|_| Reason::NoMemory)
+    Ok((channel.ok_or(Reason::NoBroker)?, asleep::slot()))
 }
 
 /// Tells the broker why a connection stays on the kernel, for `pulc sockets`. Waits for nothing.
@@ -105,22 +110,13 @@ pub fn report(fd: c_int, role: Role, reason: Reason) {
 
 /// One of the two addresses of a connection.
 pub fn place(fd: c_int, call: libc::c_long) -> Result<Place, Reason> {
-    let mut address = [0u8; 28];
+    let mut address = [0u8; addresses::BYTES];
     let mut len = address.len() as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes.
     if unsafe { libc::syscall(call, fd, address.as_mut_ptr(), &raw mut len) } != 0 {
         return Err(Reason::NotTcp);
     }
-    let port = u16::from_be_bytes([address[2], address[3]]);
-    match c_int::from(u16::from_ne_bytes([address[0], address[1]])) {
-        libc::AF_INET => Ok(Place::v4([address[4], address[5], address[6], address[7]], port)),
-        libc::AF_INET6 => {
-            let mut wide = [0; 16];
-            wide.copy_from_slice(&address[8..24]);
-            Ok(Place { address: wide, port })
-        }
-        _ => Err(Reason::NotTcp),
-    }
+    addresses::decode(&address).ok_or(Reason::NotTcp)
 }
 
 /// A line to the broker, or the error number.

@@ -5,6 +5,7 @@ use crate::table;
 use libc::{c_int, c_long, c_void};
 use pulc_hal::os::tcp_counts;
 use pulc_sockets::Kernel;
+use pulc_sockets::datagrams::Post;
 use std::cell::Cell;
 use std::io::IoSliceMut;
 use std::os::fd::BorrowedFd;
@@ -82,6 +83,25 @@ impl Kernel for Socket {
         let asked = unsafe { libc::syscall(libc::SYS_tkill, thread, 0) };
         asked == 0 || crate::next::errno() != libc::ESRCH
     }
+}
+
+impl Post for Socket {
+    fn look(&self, to: &mut [u8]) -> Result<usize, i32> {
+        let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK | libc::MSG_TRUNC;
+        receive(self.fd, to, flags)
+    }
+
+    fn drop_first(&self) {
+        // It was there a moment ago, and who takes has the lock.
+        let _ = receive(self.fd, &mut [], libc::MSG_DONTWAIT);
+    }
+}
+
+/// Without sleeping, from whomever.
+fn receive(fd: c_int, to: &mut [u8], flags: c_int) -> Result<usize, i32> {
+    let nobody = std::ptr::null_mut::<c_void>();
+    // SAFETY: room for as many bytes as are said, and for no address.
+    result(unsafe { libc::syscall(libc::SYS_recvfrom, fd, to.as_mut_ptr(), to.len(), flags, nobody, nobody) })
 }
 
 /// The core that this thread is on.

@@ -8,17 +8,23 @@ use libc::{c_char, c_int, c_uint, c_void, iovec, pid_t, size_t, ssize_t};
 use pulc_sockets::message::Reason;
 
 /// Another image is about to take over what is not closed on exec.
-pub fn before_exec() {
+fn before_spawn() {
     quietly(promoted::before_exec);
 }
 
+/// The same, instead of this one.
+pub fn before_exec() {
+    before_spawn();
+    quietly(promoted::before_end_of_image);
+}
+
 macro_rules! executes {
-    ($(fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => { $(
+    ($before:ident; $(fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => { $(
         /// # Safety
         /// As the C library's.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> $result {
-            before_exec();
+            $before();
             // SAFETY: the caller's promise.
             unsafe { next::$name($($argument),*) }
         }
@@ -26,11 +32,16 @@ macro_rules! executes {
 }
 
 executes! {
+    before_exec;
     fn execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
     fn execv(path: *const c_char, argv: *const *const c_char) -> c_int;
     fn execvp(path: *const c_char, argv: *const *const c_char) -> c_int;
     fn execvpe(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
     fn fexecve(fd: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
+}
+
+executes! {
+    before_spawn;
     fn posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void, argv: *const *mut c_char, envp: *const *mut c_char) -> c_int;
     fn posix_spawnp(pid: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void, argv: *const *mut c_char, envp: *const *mut c_char) -> c_int;
     fn system(command: *const c_char) -> c_int;

@@ -1,17 +1,22 @@
 #![doc = include_str!("../README.md")]
 #![cfg(target_os = "linux")]
 
+mod addresses;
 mod asleep;
 mod connection;
 mod data;
+mod datagrams;
 mod descriptors;
 mod joining;
 mod kernel;
 mod leaving;
+mod letters;
 mod members;
+mod messages;
 mod moving;
 mod next;
 mod options;
+mod outboxes;
 mod polls;
 mod postponed;
 mod promoted;

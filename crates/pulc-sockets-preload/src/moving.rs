@@ -4,6 +4,7 @@
 use crate::asleep::{self, Asleep};
 use crate::kernel::Socket;
 use crate::next::{self, set_errno};
+use crate::outboxes;
 use crate::promoted::{end_of, is_nonblocking, retire, socket};
 use crate::table::{Call, quietly};
 use libc::{c_int, c_void, iovec, msghdr, off_t, ssize_t};
@@ -32,12 +33,12 @@ const SCRATCH: usize = 4096;
 ///
 /// # Safety
 /// `parts` are `count` parts of writable memory that nobody else touches for `'a`.
-unsafe fn writable<'a>(
+pub unsafe fn writable<'a, const N: usize>(
     parts: *const iovec,
     count: usize,
-    room: &'a mut [MaybeUninit<IoSliceMut<'a>>; PARTS],
+    room: &'a mut [MaybeUninit<IoSliceMut<'a>>; N],
 ) -> &'a mut [IoSliceMut<'a>] {
-    let count = count.min(PARTS);
+    let count = count.min(N);
     let mut filled = 0;
     for index in 0..count {
         // SAFETY: the caller's promise.
@@ -57,7 +58,7 @@ unsafe fn writable<'a>(
 ///
 /// # Safety
 /// `parts` are `count` parts of readable memory for `'a`, at most [`PARTS`].
-unsafe fn readable<'a>(
+pub unsafe fn readable<'a>(
     parts: *const iovec,
     count: usize,
     room: &'a mut [MaybeUninit<IoSlice<'a>>; PARTS],
@@ -95,7 +96,7 @@ pub unsafe fn receive(call: &Call, fd: c_int, parts: *const iovec, count: usize,
     }
     let mut room = [const { MaybeUninit::uninit() }; PARTS];
     // SAFETY: the caller's promise.
-    let mut to = unsafe { writable(parts, count, &mut room) };
+    let mut to: &mut [IoSliceMut<'_>] = unsafe { writable(parts, count, &mut room) };
     let mut missing: usize = to.iter().map(|part| part.len()).sum();
     if missing == 0 {
         return None;
@@ -281,7 +282,12 @@ fn past(end: &End, kernel: &Socket, call: impl FnOnce() -> ssize_t) -> ssize_t {
 pub fn send_past(call: &Call, fd: c_int, by_kernel: impl FnOnce() -> ssize_t) -> ssize_t {
     match end_of(call) {
         Some(end) => past(end, &socket(call, fd), by_kernel),
-        None => by_kernel(),
+        None => {
+            if call.connection.is_datagrams() {
+                quietly(|| outboxes::leave_all(call.connection, fd));
+            }
+            by_kernel()
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The calls that ask about a socket or change how it behaves.
 
-use crate::next;
 use crate::promoted::{before_shutdown, end_of, leave};
 use crate::table::{self, Call, quietly};
+use crate::{datagrams, next};
 use libc::{c_int, c_void, socklen_t};
 use pulc_sockets::Flag;
 use pulc_sockets::message::Reason;
@@ -27,8 +27,8 @@ const OF_TCP: &[c_int] = &[libc::TCP_ULP, libc::TCP_REPAIR];
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
     let call = table::touch(fd);
-    if how != libc::SHUT_RD
-        && let Some(call) = &call
+    if let Some(call) = &call
+        && (how != libc::SHUT_RD || call.connection.is_datagrams())
     {
         before_shutdown(call, fd);
     }
@@ -56,7 +56,8 @@ pub unsafe extern "C-unwind" fn setsockopt(
     len: socklen_t,
 ) -> c_int {
     if table::is_followed(fd) {
-        let is_of_kernel = level == libc::SOL_SOCKET && OF_KERNEL.contains(&name)
+        let is_of_kernel = table::touch(fd).is_some_and(|call| datagrams::are_changed(&call, level, name))
+            || level == libc::SOL_SOCKET && OF_KERNEL.contains(&name)
             || level == libc::IPPROTO_TCP && OF_TCP.contains(&name);
         if is_of_kernel {
             quietly(|| leave(fd, Reason::Option));
@@ -156,6 +157,15 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: libc::Ioctl, argument:
     {
         // SAFETY: the kernel has read an int there.
         call.connection.now_sleeps(unsafe { (argument as *const c_int).read_unaligned() } == 0);
+    }
+    if result == 0
+        && argument != 0
+        && request == libc::FIONREAD
+        && let Some(call) = &call
+        && let Some(bytes) = datagrams::next_bytes(call, fd)
+    {
+        // SAFETY: the kernel has written an int there.
+        unsafe { (argument as *mut c_int).write_unaligned(c_int::try_from(bytes).unwrap_or(c_int::MAX)) };
     }
     if result == 0
         && argument != 0

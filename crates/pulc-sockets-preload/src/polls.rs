@@ -2,11 +2,12 @@
 //! added, and what only a bell made readable is taken away again.
 
 use crate::asleep::Asleep;
+use crate::connection::Ring;
 use crate::kernel::Socket;
-use crate::promoted::{end_of, look_around, socket};
+use crate::promoted::{look_around, ring_of, socket};
 use crate::{next, sets, table};
 use libc::{c_int, fd_set, pollfd, sigset_t, timespec};
-use pulc_sockets::{End, TOGETHER, Wait};
+use pulc_sockets::{TOGETHER, Wait};
 use std::time::{Duration, Instant};
 
 const INPUT: i16 = libc::POLLIN | libc::POLLRDNORM;
@@ -38,9 +39,9 @@ pub fn duration(limit: &timespec) -> Option<Duration> {
 }
 
 /// Calls `what` with the end of a followed descriptor that has a ring.
-pub fn with_end<T>(fd: c_int, what: impl FnOnce(&End, &Socket) -> T) -> Option<T> {
+pub fn with_end<T>(fd: c_int, what: impl FnOnce(&dyn Ring, &Socket) -> T) -> Option<T> {
     let call = table::touch(fd)?;
-    let end = end_of(&call)?;
+    let end = ring_of(&call)?;
     Some(what(end, &socket(&call, fd)))
 }
 

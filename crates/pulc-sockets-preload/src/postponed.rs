@@ -11,7 +11,7 @@
 
 use crate::kernel::{Change, change, flags};
 use crate::members::{ALL, MEMBERS, Member, Set};
-use crate::promoted::end_of;
+use crate::promoted::ring_of;
 use crate::sets::{self, UNWATCHED};
 use crate::table::{self, quietly};
 use libc::{c_int, epoll_event};
@@ -60,7 +60,7 @@ pub unsafe fn postpone(number: u32, what: c_int, fd: c_int, event: *const epoll_
     }
     let call = table::touch(fd)?;
     let watch = call.connection.watch.load(Ordering::SeqCst);
-    let is_possible = end_of(&call).is_some() && watch == number && (what == libc::EPOLL_CTL_DEL || !event.is_null());
+    let is_possible = ring_of(&call).is_some() && watch == number && (what == libc::EPOLL_CTL_DEL || !event.is_null());
     if is_possible {
         // SAFETY: the caller's promise; it is no null where it is read.
         let wanted = (what != libc::EPOLL_CTL_DEL).then(|| unsafe { event.read_unaligned() });

@@ -2,10 +2,10 @@
 //! enough, *joined* (the channel is mapped, nothing else has changed), *aware* (the other end has joined too, and no call that knows
 //! nothing of the channel is on its way any more; from now on none begins).
 
-use crate::connection::{AWARE, Connection, Role, phase};
+use crate::connection::{AWARE, Connection, Held, Ring, Role, phase};
 use crate::kernel::{Socket, borrowed, flags, option, result, set_option};
 use crate::table::{self, Call, quietly};
-use crate::{joining, postponed, sets, settings};
+use crate::{datagrams, joining, postponed, sets, settings};
 use libc::c_int;
 use pulc_hal::os::tcp_counts;
 use pulc_sockets::message::Reason;
@@ -18,6 +18,9 @@ use std::sync::atomic::Ordering;
 pub fn progress(call: &Call, fd: c_int) {
     quietly(|| {
         let connection = call.connection;
+        if connection.is_datagrams() {
+            return datagrams::progress(call, fd);
+        }
         if connection.phase() == phase::TRACKED {
             ask(connection, fd);
         }
@@ -45,7 +48,7 @@ fn ask(connection: &Connection, fd: c_int) {
         return;
     }
     match joining::join(fd, connection.role()) {
-        Ok(end) => connection.keep(end),
+        Ok(end) => connection.keep(Held::Stream(end)),
         Err(reason) if reason.may_pass() => {
             connection.ask_later();
             connection.turn(phase::JOINING, phase::TRACKED);
@@ -102,6 +105,24 @@ pub fn end_of(call: &Call) -> Option<&'static End> {
     if call.connection.place.reading.load(Ordering::SeqCst) & AWARE == 0 { None } else { call.connection.end() }
 }
 
+/// Its ring, whatever goes through it.
+#[inline]
+pub fn ring_of(call: &Call) -> Option<&'static dyn Ring> {
+    let is_aware = call.connection.place.reading.load(Ordering::SeqCst) & AWARE != 0;
+    if is_aware { call.connection.held().map(Held::ring) } else { None }
+}
+
+/// Makes the kernel call a socket readable whose ring has something that nobody was rung for. A stream cannot ring for itself, and goes back
+/// to the kernel.
+#[cold]
+pub fn ring_for_unread(call: &Call, fd: c_int) {
+    match call.connection.held() {
+        Some(Held::Stream(_)) => leave(fd, Reason::Unwatched),
+        Some(Held::Inbox(inbox)) => datagrams::ring_myself(inbox, fd),
+        None => {}
+    }
+}
+
 pub fn socket(call: &Call, fd: c_int) -> Socket {
     Socket { fd, is_active: call.connection.role() == Role::Active }
 }
@@ -124,15 +145,19 @@ pub fn retire(call: &Call) {
 pub fn look_around(fds: &[c_int; TOGETHER]) {
     // While a call lives, its connection and the channel of it stay.
     let calls = fds.map(table::touch);
-    let ends = calls.each_ref().map(|call| end_of(call.as_ref()?));
-    let Some(first) = ends.iter().flatten().next() else { return };
+    let rings = calls.each_ref().map(|call| {
+        let connection = call.as_ref()?.connection;
+        let is_aware = connection.place.reading.load(Ordering::SeqCst) & AWARE != 0;
+        if is_aware { connection.held().map(Held::looked) } else { None }
+    });
+    let Some(first) = rings.iter().flatten().next() else { return };
     let Some(kernel) = calls.iter().zip(fds).find_map(|(call, fd)| Some(socket(call.as_ref()?, *fd))) else { return };
-    let (mut rings, mut count) = ([*first; TOGETHER], 0);
-    for end in ends.iter().flatten() {
-        rings[count] = end;
+    let (mut all, mut count) = ([*first; TOGETHER], 0);
+    for ring in rings.iter().flatten() {
+        all[count] = *ring;
         count += 1;
     }
-    pulc_sockets::look_around(&rings[..count], &kernel);
+    pulc_sockets::look_around(&all[..count], &kernel);
 }
 
 /// Before somebody uses the connection who knows nothing of all this. When it returns, the connection is an ordinary one; if that
@@ -141,6 +166,9 @@ pub fn leave(fd: c_int, reason: Reason) {
     let Some(call) = table::touch(fd) else { return };
     let connection = call.connection;
     connection.forbid(reason);
+    if connection.is_datagrams() {
+        return datagrams::leave(&call, fd, reason);
+    }
     if connection.turn(phase::TRACKED, phase::LEFT) {
         joining::report(fd, connection.role(), reason);
         return;
@@ -218,16 +246,21 @@ fn give(other: &mut Option<OwnedFd>, end: &End, fd: c_int, bytes: &[u8]) -> bool
 /// A copy of the other end's descriptor, if the system lets us have one and it is that.
 fn copy_of_peer(end: &End, fd: c_int) -> Option<OwnedFd> {
     let (pid, number) = end.peer_descriptor();
-    // SAFETY: plain system calls; the descriptors are new and nobody else's.
-    let copy = unsafe {
-        let process = result(libc::syscall(libc::SYS_pidfd_open, pid, 0)).ok()?;
-        let process = OwnedFd::from_raw_fd(process as c_int);
-        let copy = result(libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), number, 0)).ok()?;
-        OwnedFd::from_raw_fd(copy as c_int)
-    };
+    let copy = copy_of(pid, number)?;
     let mine = joining::place(fd, libc::SYS_getsockname).ok()?;
     let theirs = joining::place(copy.as_raw_fd(), libc::SYS_getpeername).ok()?;
     (mine == theirs).then_some(copy)
+}
+
+/// A copy of another process's descriptor, if the system lets us have one.
+pub fn copy_of(pid: u32, number: u32) -> Option<OwnedFd> {
+    // SAFETY: plain system calls; the descriptors are new and nobody else's.
+    unsafe {
+        let process = result(libc::syscall(libc::SYS_pidfd_open, pid, 0)).ok()?;
+        let process = OwnedFd::from_raw_fd(process as c_int);
+        let copy = result(libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), number, 0)).ok()?;
+        Some(OwnedFd::from_raw_fd(copy as c_int))
+    }
 }
 
 /// What survives an exec goes to the kernel before it.
@@ -242,6 +275,17 @@ pub fn before_exec() {
     });
 }
 
+/// This process's own image ends, and what is closed on exec is closed.
+pub fn before_end_of_image() {
+    if table::is_mine() {
+        table::each(|fd| {
+            if let Some(call) = table::touch(fd) {
+                datagrams::before_close(&call);
+            }
+        });
+    }
+}
+
 /// Before a fork: what is not shared by a channel yet must not become so, because the child would not know.
 pub fn before_fork() {
     quietly(|| {
@@ -250,10 +294,14 @@ pub fn before_fork() {
             let Some(call) = table::touch(fd) else { return };
             let connection = call.connection;
             connection.forbid(Reason::Forked);
-            if connection.turn(phase::JOINED, phase::LEFT)
-                && let Some(end) = connection.end()
-            {
-                end.bar(Reason::Forked as u32);
+            if connection.turn(phase::JOINED, phase::LEFT) {
+                match connection.held() {
+                    Some(Held::Stream(end)) => end.bar(Reason::Forked as u32),
+                    Some(Held::Inbox(inbox)) => inbox.close(Reason::Forked as u32),
+                    None => {}
+                }
+            } else if let Some(inbox) = connection.inbox() {
+                inbox.share();
             }
         });
     });
@@ -261,6 +309,7 @@ pub fn before_fork() {
 
 /// The last descriptor of this process is about to be closed.
 pub fn before_close(call: &Call, fd: c_int) {
+    datagrams::before_close(call);
     if let Some(end) = end_of(call) {
         let kernel = socket(call, fd);
         quietly(|| {
@@ -278,6 +327,9 @@ pub fn before_close(call: &Call, fd: c_int) {
 
 /// Nothing more will be sent: what stands in the ring goes where somebody who knows nothing of it finds it too.
 pub fn before_shutdown(call: &Call, fd: c_int) {
+    if call.connection.is_datagrams() {
+        quietly(|| datagrams::leave(call, fd, Reason::Option));
+    }
     if let Some(end) = end_of(call) {
         quietly(|| {
             end.set(Flag::Shut, true);
@@ -299,6 +351,9 @@ fn hand_down(fd: c_int, bytes: &[u8]) -> usize {
 /// The process ends without closing.
 pub fn before_exit(_status: i32) {
     table::each(|fd| {
+        if let Some(call) = table::touch(fd) {
+            datagrams::before_close(&call);
+        }
         if let Some(call) = table::touch(fd)
             && let Some(end) = end_of(&call)
             && end.unread() == 0

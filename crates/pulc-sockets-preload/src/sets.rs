@@ -5,13 +5,13 @@
 //! A connection is *listed* if it is in one set, plainly (not one-shot, not exclusive), the set is not waited for through another
 //! one, and there is room. Any other is *parked*: it is rung for whenever something comes to its empty ring.
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Ring};
 use crate::kernel::core;
 use crate::members::{ALL, Held, MEMBERS, Member, SETS, Set};
-use crate::promoted::end_of;
+use crate::promoted::{ring_for_unread, ring_of};
 use crate::{polls, postponed, table};
 use libc::{c_int, epoll_event};
-use pulc_sockets::{End, Flag, Luck, Other};
+use pulc_sockets::{Flag, Luck, Other};
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 /// Turns at the rings between two at the kernel.
@@ -99,7 +99,13 @@ pub fn forget(fd: c_int) {
         let _ = set.fd.compare_exchange(fd as u32 + 1, other as u32 + 1, Ordering::Relaxed, Ordering::Relaxed);
         return;
     }
-    park_all(u32::from(number));
+    // Where nobody else has it, the kernel's set ends with this descriptor.
+    let is_over = [&set.is_shared, &set.waiters, &set.is_nested].iter().all(|word| word.load(Ordering::SeqCst) == 0);
+    if is_over {
+        release_all(set)
+    } else {
+        park_all(u32::from(number))
+    }
     set.is_taken.store(0, Ordering::SeqCst);
 }
 
@@ -130,16 +136,32 @@ fn park_all(number: u32) {
     }
 }
 
+/// A set is over: its members are in none.
+fn release_all(set: &Set) {
+    while let Some(fd) = set
+        .with(|members, count| {
+            *count = count.checked_sub(1)?;
+            Some(members[*count].fd)
+        })
+        .flatten()
+    {
+        is_out(fd);
+    }
+}
+
 fn park(fd: c_int) {
-    if let Some(call) = table::touch(fd) {
-        call.connection.watch.store(PARKED, Ordering::SeqCst);
-        refresh(call.connection);
+    let Some(call) = table::touch(fd) else { return };
+    let before = call.connection.watch.swap(PARKED, Ordering::SeqCst);
+    refresh(call.connection);
+    // What came before was not rung for.
+    if before != PARKED && ring_of(&call).is_some_and(|ring| ring.unread() != 0) {
+        ring_for_unread(&call, fd);
     }
 }
 
 /// Tells the other end how this one sleeps.
 pub fn refresh(connection: &Connection) {
-    let Some(end) = connection.end() else { return };
+    let Some(end) = connection.held().map(|held| held.ring()) else { return };
     let _held = Held::take(&REFRESH);
     let watch = connection.watch.load(Ordering::SeqCst);
     // A fork's child sleeps in sets of its own: then both are rung for everything.
@@ -272,7 +294,7 @@ fn core_of_sender(set: &Set) -> u32 {
         known => Some(known as c_int - 1),
     };
     let call = fd.and_then(table::touch);
-    call.as_ref().and_then(end_of).map_or(0, End::peer_core)
+    call.as_ref().and_then(ring_of).map_or(0, |ring| ring.core_of_sender())
 }
 
 /// Whether the kernel has its turn before a wait for rings that are empty.
@@ -341,7 +363,7 @@ pub fn collect(number: u32, max: usize, mut put: impl FnMut(usize, epoll_event))
                 continue;
             }
             let Some(call) = table::touch(member.fd) else { continue };
-            let Some(end) = end_of(&call) else { continue };
+            let Some(end) = ring_of(&call) else { continue };
             let events = ready(member, end);
             if events != 0 {
                 ALL[number as usize].sender.store(member.fd as u32 + 1, Ordering::Relaxed);
@@ -354,7 +376,7 @@ pub fn collect(number: u32, max: usize, mut put: impl FnMut(usize, epoll_event))
     found.unwrap_or(0)
 }
 
-fn ready(member: &mut Member, end: &End) -> u32 {
+fn ready(member: &mut Member, end: &dyn Ring) -> u32 {
     let wanted = member.events;
     let is_edge = wanted & libc::EPOLLET as u32 != 0;
     let mut events = 0;

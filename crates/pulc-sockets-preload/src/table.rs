@@ -5,7 +5,7 @@
 //! another way (by exec, from another process) is not here and is left alone.
 
 use crate::connection::{AWARE, Connection, FOLLOWED, Role};
-use crate::{next, postponed, promoted, sets};
+use crate::{next, outboxes, postponed, promoted, sets};
 use pulc_hal::os::life;
 use pulc_sockets::message::Reason;
 use pulc_sockets::place::{self, Place};
@@ -87,7 +87,8 @@ pub fn read(fd: c_int) -> Option<Call> {
 #[inline]
 pub fn write(fd: c_int) -> Option<Call> {
     let call = enter(fd, |place| &place.writing)?;
-    if call.connection.is_due() {
+    // Who only sends datagrams needs no inbox.
+    if !call.connection.is_datagrams() && call.connection.is_due() {
         return Some(advanced(call, fd));
     }
     Some(call)
@@ -199,6 +200,11 @@ pub fn each(mut what: impl FnMut(c_int)) {
     }
 }
 
+/// The number of a connection's place.
+pub fn index(connection: &Connection) -> usize {
+    (std::ptr::from_ref(connection) as usize - CONNECTIONS.as_ptr() as usize) / size_of::<Connection>()
+}
+
 /// The process that these tables are of.
 #[inline]
 pub fn owner() -> u32 {
@@ -241,6 +247,7 @@ extern "C" fn before_fork() {
 extern "C" fn in_child() {
     OWNER.store(std::process::id(), Ordering::Relaxed);
     sets::unlock_all();
+    outboxes::unlock_all();
 }
 
 /// Keeps the error number over what is done after a call.

@@ -43,7 +43,7 @@ pub enum Flag {
 }
 
 impl Flag {
-    const fn at(self) -> usize {
+    pub(crate) const fn at(self) -> usize {
         match self {
             Flag::Barred => end::BARRED,
             Flag::Parked => end::PARKED,

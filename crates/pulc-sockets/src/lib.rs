@@ -3,6 +3,8 @@
 
 pub mod board;
 mod channel;
+#[cfg(not(loom))]
+pub mod datagrams;
 mod early;
 pub mod error;
 #[cfg(not(loom))]
@@ -33,4 +35,4 @@ pub use kernel::{Kernel, Wait};
 pub use layout::{CHANNEL_BYTES, RING_BYTES, Side};
 pub use outgoing::Outgoing;
 pub use parting::Parting;
-pub use spinning::{Luck, Other, TOGETHER, look_around};
+pub use spinning::{Looked, Luck, Other, TOGETHER, look_around};

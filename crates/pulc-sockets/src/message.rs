@@ -48,10 +48,12 @@ impl Place {
     }
 }
 
-/// "This connection of mine may be promoted."
+/// "This connection of mine may be promoted." With `is_datagram`: "this socket of mine may have an inbox" (it is the passive side, and `remote`
+/// is what it is connected to, or nothing), or "this socket of mine sends to that one" (it is the active side).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Join {
     pub side: Side,
+    pub is_datagram: bool,
     /// The kernel's name of the socket, never used twice.
     pub cookie: u64,
     pub local: Place,
@@ -89,6 +91,7 @@ impl Request {
             Request::Join(join) => {
                 bytes[4] = 1;
                 bytes[5] = join.side as u8;
+                bytes[6] = u8::from(join.is_datagram);
                 bytes[8..12].copy_from_slice(&join.slot.to_le_bytes());
                 bytes[12..16].copy_from_slice(&join.board.to_le_bytes());
                 bytes[16..24].copy_from_slice(&join.cookie.to_le_bytes());
@@ -125,6 +128,11 @@ impl Request {
         match bytes[4] {
             1 => Ok(Request::Join(Join {
                 side: side()?,
+                is_datagram: match bytes[6] {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(unknown()),
+                },
                 cookie: u64::from_le_bytes(bytes[16..24].try_into().map_err(|_| unknown())?),
                 local,
                 remote,
@@ -178,10 +186,11 @@ pub enum Reason {
     KernelSilent = 20,
     NoTrial = 21,
     NotOpen = 22,
+    SharedPort = 23,
 }
 
 impl Reason {
-    pub const ALL: [Reason; 23] = [
+    pub const ALL: [Reason; 24] = [
         Reason::None,
         Reason::NoBroker,
         Reason::NotTcp,
@@ -205,6 +214,7 @@ impl Reason {
         Reason::KernelSilent,
         Reason::NoTrial,
         Reason::NotOpen,
+        Reason::SharedPort,
     ];
 
     /// Whether it may be otherwise later: then the connection asks again.
@@ -232,7 +242,8 @@ impl Reason {
             | Reason::Urgent
             | Reason::Unwatched
             | Reason::Closed
-            | Reason::OtherBroker => false,
+            | Reason::OtherBroker
+            | Reason::SharedPort => false,
         }
     }
 
@@ -266,6 +277,7 @@ impl Reason {
             Reason::KernelSilent => "the kernel did not say whose connection it is; it is asked again",
             Reason::NoTrial => "the broker could not make a connection of its own to try the kernel with",
             Reason::NotOpen => "not open both ways yet",
+            Reason::SharedPort => "other sockets may have its port too",
         }
     }
 }
@@ -308,6 +320,7 @@ mod tests {
     fn what_is_encoded_is_decoded_and_nothing_else() {
         let join = Join {
             side: Side::Passive,
+            is_datagram: true,
             cookie: 7 << 40,
             local: Place::v4([127, 0, 0, 1], 6379),
             remote: Place { address: [9; 16], port: 65535 },

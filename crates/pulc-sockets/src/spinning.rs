@@ -162,14 +162,50 @@ impl End {
     }
 }
 
+/// A ring that somebody may look at before a sleep.
+pub trait Looked {
+    /// Whether what comes next comes by the ring, as far as is known.
+    fn comes_by_ring(&self) -> bool;
+    /// Whether there is something.
+    fn has_something(&self) -> bool;
+    /// Asks for the line in which what is taken next begins.
+    fn expect(&self);
+    /// The core that who sent last was on, and one more; zero: nobody knows.
+    fn core_of_sender(&self) -> u32;
+    /// How much looking has paid lately.
+    fn luck(&self) -> Luck<'_>;
+}
+
+impl Looked for End {
+    fn comes_by_ring(&self) -> bool {
+        is_ring(self.in_tx(tx::EPOCH).load(Ordering::Relaxed))
+    }
+
+    fn has_something(&self) -> bool {
+        self.unread() != 0
+    }
+
+    fn expect(&self) {
+        self.expect_next();
+    }
+
+    fn core_of_sender(&self) -> u32 {
+        self.peer_core()
+    }
+
+    fn luck(&self) -> Luck<'_> {
+        Luck(self.in_rx(rx::LUCK))
+    }
+}
+
 /// Looks at these rings before a sleep for all of them; true when something came. Those whose sender is on the kernel just now are left
 /// out: a look at their rings finds nothing. One luck speaks for all.
-pub fn look_around(ends: &[&End], kernel: &impl Kernel) -> bool {
+pub fn look_around(all: &[&dyn Looked], kernel: &impl Kernel) -> bool {
     let core = kernel.cpu() + 1;
-    let rings = || ends.iter().filter(|end| is_ring(end.in_tx(tx::EPOCH).load(Ordering::Relaxed)));
-    let found = || rings().filter(|end| end.unread() != 0).inspect(|end| end.expect_next()).count();
+    let rings = || all.iter().filter(|ring| ring.comes_by_ring());
+    let found = || rings().filter(|ring| ring.has_something()).inspect(|ring| ring.expect()).count();
     let Some(first) = rings().next() else { return false };
-    let others = || rings().map(|end| Other::on(end.peer_core(), core));
+    let others = || rings().map(|ring| Other::on(ring.core_of_sender(), core));
     let other = if others().any(|other| other.is_none()) {
         return found() > 0;
     } else if others().any(|other| other == Some(Other::Here)) {
@@ -177,7 +213,7 @@ pub fn look_around(ends: &[&End], kernel: &impl Kernel) -> bool {
     } else {
         Other::Elsewhere
     };
-    Luck(first.in_rx(rx::LUCK)).look(other, found) > 0
+    first.luck().look(other, found) > 0
 }
 
 #[cfg(test)]

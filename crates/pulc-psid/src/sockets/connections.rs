@@ -181,7 +181,7 @@ mod tests {
 
     fn join(side: Side, cookie: u64) -> Join {
         let (local, remote) = if side == Side::Active { (CLIENT, SERVER) } else { (SERVER, CLIENT) };
-        Join { side, cookie, local, remote, slot: NO_SLOT, board: NO_BOARD }
+        Join { side, is_datagram: false, cookie, local, remote, slot: NO_SLOT, board: NO_BOARD }
     }
 
     fn memory() -> Option<Memory<u32>> {

@@ -20,6 +20,7 @@ const NLMSG_ERROR: u16 = 2;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLM_F_REQUEST: u16 = 1;
 const IPPROTO_TCP: u8 = 6;
+const IPPROTO_UDP: u8 = 17;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 
@@ -52,9 +53,22 @@ impl Diag {
     /// # Errors
     /// When the kernel does not say; that is not the same as that there is none.
     pub fn find(&self, local: &Place, remote: &Place) -> io::Result<Option<Found>> {
+        self.ask(IPPROTO_TCP, local, remote)
+    }
+
+    /// The UDP socket to which a datagram comes that `from` sends to `to`. The kernel looks as it does for a datagram, and takes the places the
+    /// other way round than for TCP.
+    ///
+    /// # Errors
+    /// As [`Diag::find`].
+    pub fn find_receiver(&self, from: &Place, to: &Place) -> io::Result<Option<Found>> {
+        self.ask(IPPROTO_UDP, from, to)
+    }
+
+    fn ask(&self, protocol: u8, local: &Place, remote: &Place) -> io::Result<Option<Found>> {
         let number = self.number.get().wrapping_add(1);
         self.number.set(number);
-        rustix::net::send(&self.socket, &request(local, remote, number), SendFlags::empty())?;
+        rustix::net::send(&self.socket, &request(protocol, local, remote, number), SendFlags::empty())?;
         loop {
             let mut answer = [0; 512];
             let (len, _) = match rustix::net::recv(&self.socket, &mut answer, RecvFlags::empty()) {
@@ -68,14 +82,14 @@ impl Diag {
     }
 }
 
-fn request(local: &Place, remote: &Place, number: u32) -> [u8; REQUEST_BYTES] {
+fn request(protocol: u8, local: &Place, remote: &Place, number: u32) -> [u8; REQUEST_BYTES] {
     let mut bytes = [0; REQUEST_BYTES];
     bytes[..4].copy_from_slice(&(REQUEST_BYTES as u32).to_ne_bytes());
     bytes[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
     bytes[6..8].copy_from_slice(&NLM_F_REQUEST.to_ne_bytes());
     bytes[AT_NUMBER..AT_NUMBER + 4].copy_from_slice(&number.to_ne_bytes());
     let body = &mut bytes[HEADER_BYTES..];
-    body[1] = IPPROTO_TCP;
+    body[1] = protocol;
     body[4..8].fill(0xff);
     body[8..10].copy_from_slice(&local.port.to_be_bytes());
     body[10..12].copy_from_slice(&remote.port.to_be_bytes());
@@ -159,6 +173,25 @@ mod tests {
             let nobody = Place { port: 1, ..local };
             assert_eq!(diag.find(&nobody, &remote).unwrap(), None);
         }
+    }
+
+    #[test]
+    fn the_socket_that_a_datagram_comes_to_is_found() {
+        let diag = Diag::open().unwrap();
+        let server = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+        let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let there = Place::v4([127, 0, 0, 1], server.local_addr().unwrap().port());
+        client.connect(("127.0.0.1", there.port)).unwrap();
+        let here = place(client.local_addr().unwrap());
+        let one = diag.find_receiver(&here, &there).unwrap().unwrap();
+        let other = diag.find_receiver(&there, &here).unwrap().unwrap();
+        assert_ne!(one.cookie, other.cookie);
+        assert_eq!(one.uid, rustix::process::geteuid().as_raw());
+        let nobody = Place::v4([127, 0, 0, 1], 1);
+        assert_eq!(diag.find_receiver(&nobody, &here).unwrap(), None, "it is connected to another one");
+        let anywhere = Place::v4([0; 4], 0);
+        let own = Place { port: there.port, ..anywhere };
+        assert_eq!(diag.find_receiver(&anywhere, &own).unwrap(), Some(one));
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 use super::Broker;
 use super::connections::Connection;
+use super::inboxes::Inbox;
 use pulc_hal::os::fdpass::Seqpacket;
 use pulc_hal::os::memfd::WriteMap;
 use pulc_sockets::message::{Place, Reason};
-use pulc_sockets::{Summary, summary};
+use pulc_sockets::{Summary, datagrams, summary};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 
@@ -27,6 +28,7 @@ impl Broker {
             let refusal = self.refusals.of(&(connection.active, connection.passive));
             lines.push(joined(connection, refusal.map_or(Reason::None, |refusal| refusal.reason())));
         }
+        lines.extend(self.inboxes.iter().map(inbox));
         for (places, refusal) in self.refusals.iter().filter(|(places, _)| !self.connections.contains(places)) {
             lines.push(row(refusal.pids, places, &Summary::default(), refusal.reason()));
         }
@@ -50,6 +52,7 @@ impl Broker {
     fn so_far(&self) -> String {
         let mut all = self.past;
         self.connections.iter().for_each(|connection| all.add(&connection.memory.map));
+        self.inboxes.iter().for_each(|inbox| all.count(datagrams::summary(&inbox.memory.map).ring_bytes));
         format!("{REMARK}so far {} bytes of {} connections went through rings", all.bytes, all.connections)
     }
 }
@@ -67,6 +70,28 @@ fn joined(connection: &Connection<WriteMap>, refused: Reason) -> String {
         None => Reason::Waiting,
     };
     row(connection.pids, &(connection.active, connection.passive), &summary, reason)
+}
+
+/// A UDP socket that has an inbox: who sent to it last, of how many.
+fn inbox(inbox: &Inbox<WriteMap>) -> String {
+    let summary = datagrams::summary(&inbox.memory.map);
+    let (sender, from) = match inbox.sender {
+        Some((pid, from)) => (pid, address(&from)),
+        None => (0, "nobody yet".to_owned()),
+    };
+    let others = match inbox.senders {
+        0 | 1 => String::new(),
+        senders => format!(" and {} more", senders - 1),
+    };
+    let path = if summary.is_open && inbox.senders > 0 { "ring" } else { "kernel" };
+    let why = match Reason::of(summary.reason) {
+        Reason::None if !summary.has_joined => Reason::Slow,
+        Reason::None if !summary.is_open => Reason::Told,
+        reason => reason,
+    };
+    let to = address(&inbox.local);
+    let (bytes, bells) = (summary.ring_bytes, summary.bells);
+    format!("{sender}\t{}\tudp {from}{others}\t{to}\t{path}\t{bytes}\t{bells}\t0\t{}", inbox.pid, why.text())
 }
 
 /// A connection as `pulc sockets` reads it: fields with tabs between them, those of the two directions with a comma.

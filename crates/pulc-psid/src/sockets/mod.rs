@@ -1,4 +1,5 @@
-//! The sockets' broker: meets the two ends of a user's TCP connections and gives them one memory. Started by `pulc bypass` where none
+//! The sockets' broker: meets the two ends of a user's TCP connections and gives them one memory, and those who send to a UDP socket that of its
+//! inbox. Started by `pulc bypass` where none
 //! runs; serves one user and one network namespace, reads no payload, and ends by itself when nobody needs it any more. The ends go on
 //! without it: it is needed to meet, not to talk. One thread, one loop, no runtime.
 //!
@@ -6,6 +7,7 @@
 
 mod connections;
 mod diag;
+mod inboxes;
 mod listing;
 mod proof;
 mod refusals;
@@ -16,12 +18,13 @@ pub(crate) use diag::fuzz_answers;
 use crate::error::Error;
 use connections::{Connections, Memory};
 use diag::Diag;
+use inboxes::Inboxes;
 use proof::Proof;
 use pulc_base::log;
 use pulc_hal::os::fdpass::{Listener, Seqpacket};
 use pulc_hal::os::memfd::WriteMap;
 use pulc_sockets::message::{Answer, Join, NO_BOARD, NO_SLOT, Place, REQUEST_BYTES, Reason, Request, broker_name};
-use pulc_sockets::{Board, Side, bar, create, summary};
+use pulc_sockets::{Board, Side, bar, create, datagrams, summary};
 use refusals::{Refusals, key};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -48,6 +51,7 @@ struct Broker {
     slots: Slots,
     proof: Proof,
     connections: Connections<WriteMap>,
+    inboxes: Inboxes<WriteMap>,
     refusals: Refusals,
     joins: u32,
     past: Past,
@@ -63,7 +67,10 @@ struct Past {
 impl Past {
     /// Counts a connection if bytes of it went through a ring.
     fn add(&mut self, map: &WriteMap) {
-        let bytes: u64 = summary(map).ring_bytes.iter().sum();
+        self.count(summary(map).ring_bytes.iter().sum());
+    }
+
+    fn count(&mut self, bytes: u64) {
         self.connections += u64::from(bytes > 0);
         self.bytes += bytes;
     }
@@ -85,7 +92,8 @@ pub fn serve(ready: impl FnOnce()) -> Result<(), Error> {
         let readable = wait(&listener, &clients, &tick).map_err(Error::io("the sockets' broker cannot wait"))?;
         if readable.is_empty() {
             broker.clear_up();
-            let is_idle = broker.connections.len() == 0 && clients.is_empty() && busy.elapsed() > IDLE;
+            let is_idle =
+                broker.connections.len() + broker.inboxes.len() == 0 && clients.is_empty() && busy.elapsed() > IDLE;
             if is_idle && !broker.slots.are_needed() {
                 return Ok(());
             }
@@ -138,8 +146,9 @@ impl Broker {
         let (_, board) = Board::create().map_err(failed)?;
         let slots = Slots::new(board_number().map_err(Error::io("cannot name the sockets' board"))?);
         let proof = Proof::new(&diag);
-        let (connections, refusals) = (Connections::new(uid), Refusals::default());
-        Ok(Broker { uid, diag, board, slots, proof, connections, refusals, joins: 0, past: Past::default() })
+        let (connections, inboxes) = (Connections::new(uid), Inboxes::new(uid));
+        let (refusals, past) = (Refusals::default(), Past::default());
+        Ok(Broker { uid, diag, board, slots, proof, connections, inboxes, refusals, joins: 0, past })
     }
 
     /// Whether the client may ask more.
@@ -174,6 +183,9 @@ impl Broker {
         self.joins += 1;
         if self.joins.is_multiple_of(JOINS) {
             self.clear_up();
+        }
+        if join.is_datagram {
+            return self.give_inbox(client, join, pid).map_or_else(|reason| answer(client, reason), |()| true);
         }
         match self.give(client, join, pid) {
             Ok(()) => {
@@ -221,6 +233,26 @@ impl Broker {
         Ok(())
     }
 
+    /// Gives a socket its inbox, or the inbox that it sends to.
+    fn give_inbox(&mut self, client: &Seqpacket, join: &Join, pid: u32) -> Result<(), Reason> {
+        let diag = &self.diag;
+        let find = |from: &Place, to: &Place| diag.find_receiver(from, to);
+        let has_joined = |map: &WriteMap| datagrams::summary(map).has_joined;
+        let is_open = |map: &WriteMap| datagrams::summary(map).is_open;
+        let inbox = self.inboxes.join(join, pid, find, has_joined, is_open, || {
+            let mut secret = [0; datagrams::SECRET_BYTES];
+            let got = rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty()).ok()?;
+            let (map, fd) = (got == secret.len()).then(|| datagrams::create(secret).ok()).flatten()?;
+            Some(Memory { map, fd: Some(fd) })
+        })?;
+        let slot = self.slots.of(join, pid)?;
+        let memory = inbox.memory.fd.as_ref().ok_or(Reason::NoMemory)?;
+        let both = [memory.as_fd(), self.board.as_fd()];
+        let fds: &[BorrowedFd<'_>] = if join.slot == NO_SLOT { &both } else { &both[..1] };
+        let answer = Answer { reason: Reason::None, slot, board: self.slots.board };
+        client.send(&answer.encode(), fds).map_err(|_| Reason::Slow)
+    }
+
     /// Keeps for the list that an end stays on the kernel, if it is one.
     fn refuse(&mut self, side: Side, local: Place, remote: Place, pid: u32, reason: Reason) {
         if let Ok(Some(found)) = self.diag.find(&local, &remote)
@@ -237,12 +269,23 @@ impl Broker {
         for memory in self.connections.over.drain(..) {
             self.past.add(&memory.map);
         }
+        self.inboxes.clear_up(|from, to| diag.find_receiver(from, to));
+        for memory in self.inboxes.over.drain(..) {
+            self.past.count(datagrams::summary(&memory.map).ring_bytes);
+        }
     }
 
     fn demote(&mut self, client: &Seqpacket, pid: u32) -> bool {
         let mut count = 0;
         for connection in self.connections.iter().filter(|connection| pid == 0 || connection.pids.contains(&pid)) {
             bar(&connection.memory.map);
+            count += 1;
+        }
+        let is_his = |of: u32| pid == 0 || of == pid;
+        for inbox in
+            self.inboxes.iter().filter(|inbox| is_his(inbox.pid) || inbox.sender.is_some_and(|(of, _)| is_his(of)))
+        {
+            datagrams::bar(&inbox.memory.map);
             count += 1;
         }
         client.send(format!("{count}").as_bytes(), &[]).is_ok()

@@ -55,7 +55,15 @@ mod tests {
 
     fn join(slot: u32, board: u32) -> Join {
         let local = Place { address: [1; 16], port: 1 };
-        Join { side: Side::Active, cookie: 5, local, remote: Place { port: 2, ..local }, slot, board }
+        Join {
+            side: Side::Active,
+            is_datagram: false,
+            cookie: 5,
+            local,
+            remote: Place { port: 2, ..local },
+            slot,
+            board,
+        }
     }
 
     #[test]
