@@ -236,8 +236,23 @@ def test_forks_and_others_get_a_set_as_it_is():
     say("polled", poller.poll(GUARD * 1000) == [(third.fileno(), select.POLLIN)])
 
 
+def test_what_came_before_a_second_set_is_found_there():
+    a, b = pair()
+    one = select.epoll()
+    one.register(b, IN)
+    a.send(b"early")
+    two = select.epoll()
+    two.register(b, IN)
+    say("second set", two.poll(GUARD) == [(b.fileno(), IN)], b.recv(9))
+    for turn in range(20):
+        b.send(b"y"), a.recv(1)
+        a.send(b"later")
+        say("second set", two.poll(GUARD) == [(b.fileno(), IN)], b.recv(9))
+
+
 test_random(1)
 test_random(3)
+test_what_came_before_a_second_set_is_found_there()
 test_who_sleeps_hears_of_changes()
 test_a_set_has_several_descriptors()
 test_what_is_closed_is_out()

@@ -115,13 +115,13 @@ impl Inbox {
     ) -> Taken<T> {
         let Some(_held) = lock(self.at(rx::LOCK), post) else { return Taken::Failed(errno::AGAIN) };
         let room: usize = to.iter().map(|part| part.len()).sum();
-        let mut kernel = |before| self.from_kernel(post, room < WIDE, before, peek, &mut by_kernel);
+        let mut kernel = |before| self.take_kernels(post, room < WIDE, before, peek, &mut by_kernel);
         loop {
             let got = self.at64(rx::GOT).load(Ordering::Relaxed);
             let there = self.arrived().wrapping_sub(got);
             if there == 0 {
                 match kernel(Before::Anything) {
-                    Ok(taken) => return self.taken_from_kernel(taken, peek),
+                    Ok(taken) => return self.kernels(taken, peek),
                     Err(errno::AGAIN) if self.arrived() != got => continue,
                     Err(errno::AGAIN) => return Taken::Empty,
                     Err(number) => return Taken::Failed(number),
@@ -144,7 +144,7 @@ impl Inbox {
                     Ok(taken) => {
                         let drained = self.at(rx::DRAINED);
                         drained.store(drained.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-                        return self.taken_from_kernel(taken, peek);
+                        return self.kernels(taken, peek);
                     }
                     Err(errno::AGAIN) => self.at64(rx::CLEARED).store(got.wrapping_add(1), Ordering::Relaxed),
                     Err(number) => return Taken::Failed(number),
@@ -169,14 +169,14 @@ impl Inbox {
         turn % TURNS == TURNS - 1 && got.wrapping_sub(left_at) <= u64::MAX / 2
     }
 
-    fn taken_from_kernel<T>(&self, taken: T, peek: bool) -> Taken<T> {
+    fn kernels<T>(&self, taken: T, peek: bool) -> Taken<T> {
         self.at64(rx::PEEKED).store(if peek { PEEKED_KERNEL } else { 0 }, Ordering::Relaxed);
         self.at(rx::BUSY).store(BUSY, Ordering::Relaxed);
         Taken::Kernel(taken)
     }
 
     /// Takes from the kernel's queue what is not a signal, as long as it comes before what the ring has.
-    fn from_kernel<T>(
+    fn take_kernels<T>(
         &self,
         post: &impl Post,
         is_narrow: bool,
