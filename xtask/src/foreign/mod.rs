@@ -29,7 +29,7 @@ pub struct Arguments {
     /// A tree like dist/ instead of dist/, which is built otherwise
     #[arg(long)]
     tree: Option<PathBuf>,
-    /// Run mpi4py's suite also on MPICH and Open MPI from their wheels, for the times
+    /// Run mpi4py's suite also on MPICH and Open MPI from their wheels, and ScaLAPACK's testers on MPICH, Open MPI and Intel MPI, for the times
     #[arg(long)]
     peers: bool,
 }
@@ -59,7 +59,7 @@ pub fn run(root: &Path, arguments: &Arguments) -> Outcome {
         report.step("programs go between PULC and MPICH", || interchange::run(root, &mut place));
     }
     if arguments.wants("scalapack") {
-        report.step("ScaLAPACK's testers", || scalapack::run(&mut place));
+        report.step("ScaLAPACK's testers", || scalapack::run(&mut place, arguments.peers));
     }
     if arguments.wants("imb") {
         report.step("Intel MPI Benchmarks", || benchmarks::run(&mut place));
