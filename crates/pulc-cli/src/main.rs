@@ -90,6 +90,8 @@ enum Command {
     Undrain(queue::operator::UndrainArgs),
     /// Show or change what the queue knows of a node
     Node(queue::operator::NodeArgs),
+    /// Show or change what is set for the whole cluster, such as the health check of its nodes
+    Config(queue::config::Args),
     /// Keep nodes free for somebody, or show for whom
     Reserve(queue::operator::ReserveArgs),
     /// Wait for slots, then run a command here that uses them
@@ -172,6 +174,7 @@ fn main() -> ExitCode {
         Command::Drain(args) => queue::operator::drain(args),
         Command::Undrain(args) => queue::operator::undrain(&args),
         Command::Node(args) => queue::operator::node(args),
+        Command::Config(args) => queue::config::run(&args),
         Command::Reserve(args) => queue::operator::reserve(args),
         Command::Alloc(args) => queue::alloc::alloc(*args),
         Command::Attach(args) => queue::attach::attach(&args),

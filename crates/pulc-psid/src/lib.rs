@@ -7,6 +7,7 @@ pub mod error;
 mod event_loop;
 #[doc(hidden)]
 pub mod fuzz;
+pub mod health;
 pub mod identity;
 pub mod jobs;
 pub mod keeper;

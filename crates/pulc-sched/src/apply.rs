@@ -80,6 +80,13 @@ impl State {
                 self.reservations.remove(name);
             }
             Change::Snapshot(part) => self.restore(part),
+            Change::Configured(config) => self.config.clone_from(config),
+            Change::Checked { node, failure } => {
+                match failure {
+                    Some(why) => self.unfit.insert(*node, why.clone()),
+                    None => self.unfit.remove(node),
+                };
+            }
             Change::Tied { job } => {
                 if self.jobs.get(job).is_some_and(|job| !job.state.has_ended()) {
                     self.tied.insert(*job);

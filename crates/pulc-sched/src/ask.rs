@@ -1,7 +1,7 @@
 //! What clients ask for: jobs in, jobs changed, settings of nodes, reservations, questions. A request is answered by one reply, which
 //! leaves when what it says is on disk; those that wait for something are answered later.
 
-use crate::controller::{Controller, Effect, WAITERS_MAX, label};
+use crate::controller::{Controller, WAITERS_MAX, label};
 use crate::state::{Change, Verdict};
 use pulc_base::NodeId;
 use pulc_control::StopKind;
@@ -44,6 +44,7 @@ impl Controller {
                 QueueReply::Events(events)
             }
             QueueRequest::Metrics => QueueReply::Text(self.metrics()),
+            QueueRequest::Config(settings) => self.configure(&settings).unwrap_or_else(refused),
             QueueRequest::Tie(target) => match self.tie(ticket, user, target) {
                 Ok(None) => return,
                 Ok(Some(reply)) => reply,
@@ -157,6 +158,10 @@ impl Controller {
         }
         let drains = patch.drained.clone();
         self.record(Change::Node { node, name: name.to_owned(), patch });
+        if drains == Some(None) {
+            // Until the next time that it fails.
+            self.fit_again(node);
+        }
         match drains {
             Some(Some(why)) => self.tell(format!("node {name} gets nothing new: {why}")),
             Some(None) => self.tell(format!("node {name} gets work again")),
@@ -164,13 +169,6 @@ impl Controller {
         }
         self.tell_drained();
         Ok(QueueReply::Done { text: format!("node {name}") })
-    }
-
-    /// Everybody has to know which nodes get nothing new.
-    pub(crate) fn tell_drained(&mut self) {
-        let drained = self.state.nodes.iter().filter(|(_, settings)| settings.drained.is_some());
-        let drained = drained.map(|(node, _)| *node).collect();
-        self.effect(Effect::Drained(drained));
     }
 
     fn reserve(&mut self, reservation: Reservation) -> Result<QueueReply, String> {

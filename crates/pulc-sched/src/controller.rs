@@ -8,7 +8,7 @@ use crate::tie::Tie;
 use pulc_base::{JobId, NodeId};
 use pulc_control::StopKind;
 use pulc_control::queue::{
-    Happened, JobNumber, JobSpec, JobState, Millis, Outcome, Placed, QueueReply, QueueRequest, Used,
+    ClusterConfig, Happened, JobNumber, JobSpec, JobState, Millis, Outcome, Placed, QueueReply, QueueRequest, Used,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -36,6 +36,8 @@ pub enum Event {
     Report { from: NodeId, job: JobId, report: Report },
     /// All attempts of which a node is the first node, as an answer to [`Effect::AskRoll`].
     Roll { from: NodeId, jobs: Vec<JobId> },
+    /// What a node's health check has said: why it fails, if it does.
+    Checked { from: NodeId, failure: Option<String> },
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -71,6 +73,8 @@ pub enum Effect {
     },
     /// The set of nodes that get nothing new has changed.
     Drained(Vec<NodeId>),
+    /// What is set for the whole cluster has changed.
+    Configured(ClusterConfig),
 }
 
 /// All that a first node needs to start a job.
@@ -103,6 +107,8 @@ pub struct Controller {
     pub(crate) rolls: BTreeMap<NodeId, BTreeSet<JobId>>,
     /// Nodes that were lost with jobs: they may still run what was given up, and get nothing new until they have said what they have.
     pub(crate) owe_roll: BTreeSet<NodeId>,
+    /// Nodes whose health checks fail where that is only told.
+    pub(crate) failing: BTreeSet<NodeId>,
     pub(crate) now: Millis,
     random: u64,
     pub(crate) out: Step,
@@ -122,6 +128,7 @@ impl Controller {
             ties: BTreeMap::new(),
             rolls: BTreeMap::new(),
             owe_roll: BTreeSet::new(),
+            failing: BTreeSet::new(),
             random: seed,
             out: Step::default(),
         };
@@ -149,6 +156,7 @@ impl Controller {
             Event::Node(node) => self.node_seen(node),
             Event::Report { from, job, report } => self.reported(from, job, report),
             Event::Roll { from, jobs } => self.roll(from, &jobs),
+            Event::Checked { from, failure } => self.checked(from, failure),
         }
         std::mem::take(&mut self.out)
     }
@@ -297,6 +305,10 @@ impl Controller {
                         Cause::Killed => ended(Outcome::Cancelled),
                         Cause::NotStarted => ended(Outcome::NotStarted),
                         Cause::NodeLost => self.verdict_of_loss(job, text),
+                        Cause::Unfit => {
+                            let requeue = job.attempt < ATTEMPTS_MAX;
+                            Verdict { outcome: Outcome::NodeFail, text, requeue }
+                        }
                     }
                 });
                 self.finished(number, verdict, Some(code), used);

@@ -10,6 +10,7 @@ mod error;
 pub mod fit;
 pub mod fuzz;
 mod give_way;
+mod health;
 pub mod journal;
 mod metrics;
 mod plan;

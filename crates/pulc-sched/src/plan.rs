@@ -104,7 +104,7 @@ impl Controller {
     pub(crate) fn rooms(&self) -> Vec<Room> {
         let able = self.seen.values().filter(|seen| takes_work(seen.now.health));
         let mut rooms: Vec<Room> = able.map(|seen| self.room_of(seen)).collect();
-        rooms.retain(|room| self.state.nodes.get(&room.node).is_none_or(|settings| settings.drained.is_none()));
+        rooms.retain(|room| self.state.drained(room.node).is_none());
         rooms.retain(|room| !self.owe_roll.contains(&room.node));
         for job in self.state.placed_jobs().filter(|job| job.holds_slots()) {
             occupy(&mut rooms, &job.placed, job.user, self.state.spec(job).exclusive);

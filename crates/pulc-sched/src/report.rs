@@ -27,6 +27,8 @@ pub enum Cause {
     NodeLost,
     /// Somebody on its nodes has ended it.
     Killed,
+    /// It did not begin, since the health check of one of its nodes fails.
+    Unfit,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,7 +3,7 @@
 
 use pulc_base::{JobId, NodeId};
 use pulc_control::queue::{
-    Class, Files, JobNumber, JobSpec, JobState, Millis, NodePatch, Outcome, Placed, Reservation, Used,
+    Class, ClusterConfig, Files, JobNumber, JobSpec, JobState, Millis, NodePatch, Outcome, Placed, Reservation, Used,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -96,6 +96,12 @@ pub enum Change {
     /// Lives only as long as a client that has asked for it.
     Tied {
         job: JobNumber,
+    },
+    Configured(ClusterConfig),
+    /// What a node's health check has said that is to keep it from new work; none any more.
+    Checked {
+        node: NodeId,
+        failure: Option<String>,
     },
 }
 
@@ -222,6 +228,9 @@ pub struct State {
     pub(crate) usage: BTreeMap<u32, Usage>,
     /// Jobs that have not ended and live only as long as a client.
     pub(crate) tied: BTreeSet<JobNumber>,
+    pub(crate) config: ClusterConfig,
+    /// Nodes whose health check fails, and what it says.
+    pub(crate) unfit: BTreeMap<NodeId, String>,
     /// Time of the last record.
     pub(crate) time: Millis,
     // What follows from the jobs' states.
@@ -276,7 +285,26 @@ impl State {
         let jobs = ended.chain(live).map(|job| Part::Job(Box::new(job.clone())));
         let parts = std::iter::once(head).chain(specs).chain(nodes).chain(reservations).chain(jobs);
         let ties = self.tied.iter().map(|job| Change::Tied { job: *job });
-        parts.map(Change::Snapshot).chain(ties).map(|change| Record { at: self.time, change }).collect()
+        let config = Some(&self.config).filter(|config| config.version > 0);
+        let config = config.map(|config| Change::Configured(config.clone()));
+        let unfit = self.unfit.iter().map(|(node, why)| Change::Checked { node: *node, failure: Some(why.clone()) });
+        parts
+            .map(Change::Snapshot)
+            .chain(ties)
+            .chain(config)
+            .chain(unfit)
+            .map(|change| Record { at: self.time, change })
+            .collect()
+    }
+
+    pub fn config(&self) -> &ClusterConfig {
+        &self.config
+    }
+
+    /// Why a node gets nothing new: an operator wants so, or its health check fails.
+    pub(crate) fn drained(&self, node: NodeId) -> Option<String> {
+        let said = self.nodes.get(&node).and_then(|settings| settings.drained.clone());
+        said.or_else(|| self.unfit.get(&node).map(|why| format!("its health check fails: {why}")))
     }
 
     pub(crate) fn files(&self, job: &Job) -> Files {
@@ -350,6 +378,8 @@ pub(crate) mod tests {
             Change::Placed { job: JobNumber(2), instance: JobId(9), nodes: vec![part] },
             Change::Running { job: JobNumber(2) },
             Change::Tied { job: JobNumber(2) },
+            Change::Configured(ClusterConfig { version: 3, ..ClusterConfig::default() }),
+            Change::Checked { node: NodeId([1; 16]), failure: Some("no disk".into()) },
             ended(4),
             ended(1),
             Change::Node { node: NodeId([1; 16]), name: "n1".into(), patch: NodePatch::default() },

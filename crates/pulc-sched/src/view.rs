@@ -77,13 +77,14 @@ impl Controller {
             .values()
             .map(|seen| {
                 let settings = self.state.nodes.get(&seen.now.node).cloned().unwrap_or_default();
+                let drained = self.state.drained(seen.now.node);
                 let here = |job: &&Job| job.placed.iter().any(|part| part.node == seen.now.node);
                 let jobs: Vec<&Job> = self.state.placed_jobs().filter(here).collect();
                 let part = |job: &&Job| {
                     let own = job.placed.iter().filter(|part| part.node == seen.now.node);
                     own.map(|part| part.slots).sum::<u32>()
                 };
-                let state = match (&settings.drained, seen.now.health.word()) {
+                let state = match (&drained, seen.now.health.word()) {
                     (Some(_), "up") if jobs.is_empty() => "drained",
                     (Some(_), "up") => "draining",
                     (_, word) => word,
@@ -99,7 +100,7 @@ impl Controller {
                     load_milli: seen.now.load_milli,
                     features: settings.features,
                     users: settings.users,
-                    drained: settings.drained,
+                    drained,
                     jobs: jobs.iter().map(|job| job.number).collect(),
                 }
             })

@@ -69,7 +69,7 @@ impl Controller {
             .seen
             .values()
             .filter_map(|seen| {
-                let drained = self.state.nodes.get(&seen.now.node).and_then(|settings| settings.drained.as_ref());
+                let drained = self.state.drained(seen.now.node);
                 match drained {
                     _ if !takes_work(seen.now.health) => {
                         Some(format!("{} ({})", seen.now.name, seen.now.health.word()))

@@ -5,6 +5,7 @@ pub mod alloc;
 pub mod attach;
 pub mod cancel;
 pub mod change;
+pub mod config;
 pub mod directives;
 pub mod events;
 pub mod list;

@@ -3,6 +3,7 @@
 
 mod commands;
 mod faults;
+mod health;
 mod life;
 
 use pulc_testkit::cluster::HANG;

@@ -1,8 +1,10 @@
 //! What clients and the controller say to each other about queued jobs: the job as asked for, the job as it is, nodes as the
 //! queue sees them, reservations. Plain data; made by the commands, judged by `pulc-sched`, carried by psid. Decides nothing.
 
+mod config;
 mod spec;
 
+pub use config::{ClusterConfig, HealthAction, HealthCheck, KEYS, Setting};
 pub use spec::{After, Array, Dependency, Exclusive, FileNames, Files, JobSpec, Yield};
 
 use crate::message::StopKind;
@@ -329,6 +331,8 @@ pub enum QueueRequest {
     Metrics,
     /// The job lives as long as this client: it is cancelled when the client goes. Answered with [`QueueReply::Jobs`] when it has ended.
     Tie(Target),
+    /// Changes what is set for the cluster, all of it or nothing, and answers with [`QueueReply::Config`].
+    Config(Vec<Setting>),
 }
 
 /// From the controller to a client.
@@ -350,6 +354,7 @@ pub enum QueueReply {
     Refused {
         why: String,
     },
+    Config(ClusterConfig),
 }
 
 /// One thing that happened.

@@ -10,6 +10,7 @@ pub use start::{Admission, Start, Started, client, down, join, nodes, restart, s
 
 use crate::error::Error;
 use crate::event_loop;
+use crate::health::Health;
 use crate::identity::{DaemonLock, StateDir};
 use crate::jobs::{Jobs, JobsConfig, QueueLink};
 use crate::mesh::{Mesh, MeshConfig, MeshEvent};
@@ -94,10 +95,18 @@ impl Daemon {
         let link = QueueLink { sender: queue.clone(), keepers_socket: self.keepers_socket };
         let staging = Staging::new(mesh.clone(), self.state.path().join("staged"));
         let stage = Some(staging.clone());
-        let config = JobsConfig { mesh: mesh.clone(), keeper_program, admin: Some(admin), queue: Some(link), stage };
+        let health = Health::start(queue.clone());
+        let config = JobsConfig {
+            mesh: mesh.clone(),
+            keeper_program,
+            admin: Some(admin),
+            queue: Some(link),
+            stage,
+            health: Some(health.clone()),
+        };
         let jobs = Jobs::start(config, job_events).map_err(Error::io("cannot start the job room"))?;
         let controller = self.state.ca()?.map(|_| self.state.path().to_owned());
-        queue::start(QueueConfig { mesh: mesh.clone(), jobs: jobs.clone(), controller }, queue_events)?;
+        queue::start(QueueConfig { mesh: mesh.clone(), jobs: jobs.clone(), health, controller }, queue_events)?;
         let clients = Clients { mesh: mesh.clone(), state: self.state, down: down.clone() };
         tokio::spawn(clients.serve(requests));
         let accepting = clients::accept(self.clients, jobs.clone())?;

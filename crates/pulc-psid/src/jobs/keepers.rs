@@ -1,5 +1,5 @@
 //! Keepers as processes: starting them, and clearing away what is left when one has died a violent death together with its
-//! guardian. psid is a subreaper, so their orphans become its children. Keepers of all daemons in this process are known here.
+//! guardian; and the one other kind of child that psid has, the health check. psid is a subreaper, so their orphans become its children. Keepers of all daemons in this process are known here.
 
 use crate::error::shortage;
 use crate::keeper::remains::Remains;
@@ -11,7 +11,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_se
 use std::collections::HashSet;
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -47,10 +47,7 @@ pub fn start(program: &CString, stays: bool) -> Result<(KeeperProcess, UnixStrea
     if stays {
         argv.push(c"stays".to_owned());
     }
-    let env: Vec<CString> = std::env::vars_os()
-        .filter(|(name, _)| name != boot::ENV_JOBID)
-        .filter_map(|(name, value)| CString::new([name.into_vec(), value.into_vec()].join(&b'=')).ok())
-        .collect();
+    let env = environment();
     let start = Start {
         program,
         argv: &argv,
@@ -71,6 +68,47 @@ pub fn start(program: &CString, stays: bool) -> Result<(KeeperProcess, UnixStrea
     let child = child.map_err(|error| format!("{}: {}", error.step.what(), shortage(&error.source)))?;
     alive.get_or_insert_default().insert(child.pid);
     Ok((KeeperProcess { who: Who::Ours(child) }, ours))
+}
+
+/// Starts the health check of this node, which prints to `output`. It is spared when orphans are cleared away until it is forgotten, and ends
+/// with this process.
+pub fn start_check(program: &CString, output: BorrowedFd<'_>) -> Result<Child, String> {
+    let null = std::fs::File::open("/dev/null").map_err(|error| shortage(&error))?;
+    let (argv, env) = ([program.clone()], environment());
+    let start = Start {
+        program,
+        argv: &argv,
+        env: &[&env],
+        cwd: Some(c"/"),
+        umask: None,
+        limits: &[],
+        cores: &[],
+        group: Group::NewSession,
+        parent_death_signal: Some(Signal::KILL.as_raw()),
+        stdio: [Some(null.as_fd()), Some(output), Some(output)],
+        extra_fds: &[],
+        cgroup: None,
+    };
+    let mut alive = alive();
+    let child = Starter::default().start(&start);
+    let child = child.map_err(|error| format!("{}: {}", error.step.what(), shortage(&error.source)))?;
+    alive.get_or_insert_default().insert(child.pid);
+    Ok(child)
+}
+
+/// It has been reaped.
+pub fn forget(pid: Pid) {
+    if let Some(alive) = alive().as_mut() {
+        alive.remove(&pid);
+    }
+}
+
+/// What this process hands on.
+fn environment() -> Vec<CString> {
+    std::env::vars_os()
+        .filter(|(name, _)| name != boot::ENV_JOBID)
+        .filter_map(|(name, value)| CString::new([name.into_vec(), value.into_vec()].join(&b'=')).ok())
+        .collect()
 }
 
 /// The keeper at the other end of a line that it has opened.
@@ -109,9 +147,7 @@ impl KeeperProcess {
             tokio::time::sleep(pause).await;
             waited += pause;
         };
-        if let Some(alive) = alive().as_mut() {
-            alive.remove(&child.pid);
-        }
+        forget(child.pid);
         status.is_some_and(|status| status.exit_status() == Some(0))
     }
 }

@@ -136,8 +136,8 @@ impl Room {
             self.send(to, job, JobBody::Prepare(Box::new(part.order.clone())));
         }
         match wanted {
-            Ok(None) => self.begin_keeper(job, part),
-            Ok(Some(wanted)) => {
+            Ok(None) if !self.checks(&part) => self.begin_keeper(job, part),
+            Ok(wanted) => {
                 self.begin_staging(job, &mut part, wanted);
                 self.local.insert(job, part);
             }

@@ -114,6 +114,10 @@ pub enum JobBody {
     NotReturned {
         text: String,
     },
+    /// The sending node is not fit for work, so the job did not begin.
+    Unfit {
+        text: String,
+    },
 }
 
 /// One job's launch order, identical for all nodes.

@@ -23,6 +23,7 @@ mod staging;
 mod tests;
 mod why;
 
+use crate::health::Health;
 use crate::keeper::message::{Back, Order};
 use crate::mesh::DownWhy;
 use crate::mesh::{Mesh, MeshEvent};
@@ -63,6 +64,8 @@ pub struct JobsConfig {
     pub queue: Option<QueueLink>,
     /// Who sees to files that jobs bring along.
     pub stage: Option<Staging>,
+    /// Whether jobs of the queue may be started here.
+    pub health: Option<Health>,
 }
 
 /// A request about the daemon itself, passed on to its owner.
@@ -98,6 +101,8 @@ pub enum Event {
     Surveyed(JobId, Box<JobOrder>, Result<Stage, String>),
     /// The same of one for the queue.
     Submitted(ClientId, Box<JobSpec>, Result<Stage, String>),
+    /// The health check of this node fails in front of a job.
+    Unfit(JobId, String),
     /// All files of a job are on this node.
     Staged(JobId, Result<Made, String>),
     /// What a job gives back from this node is on its way.
@@ -240,6 +245,7 @@ impl Room {
             Event::Staging(job) => self.staging_goes_on(job),
             Event::Surveyed(job, order, stage) => self.surveyed(job, *order, stage),
             Event::Submitted(client, spec, stage) => self.submitted(client, spec, stage),
+            Event::Unfit(job, why) => self.unfit(job, &why),
             Event::Returning(job) => self.returning_goes_on(job),
             Event::Returned(job, outcome) => self.returned(job, outcome),
             Event::Staged(job, made) => self.staged(job, made),

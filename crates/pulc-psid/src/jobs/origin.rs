@@ -207,6 +207,10 @@ impl Room {
                 // Its patience is with a daemon that says nothing.
                 job.client.into_iter().for_each(|client| self.reply(client, Reply::Staging));
             }
+            JobBody::Unfit { text } => {
+                self.set_cause(id, Cause::Unfit);
+                self.end_job(id, StopKind::AtOnce, CODE_NOT_STARTED, &text);
+            }
             JobBody::NotReturned { text } => self.end_job(id, StopKind::Gently, CODE_NOT_RETURNED, &text),
             JobBody::Failed { text } => self.end_job(id, StopKind::Gently, CODE_NOT_STARTED, &text),
             JobBody::Started { pids } => {

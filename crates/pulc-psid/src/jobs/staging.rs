@@ -82,12 +82,28 @@ impl Room {
         Ok(Some((staging, wanted)))
     }
 
-    /// Gets it from the node above this one, at the root of the tree from its home.
-    pub(super) fn begin_staging(&mut self, job: JobId, part: &mut LocalJob, (staging, wanted): (Staging, Wanted)) {
+    /// Whether this node looks at itself before it starts a job.
+    pub(super) fn checks(&self, part: &LocalJob) -> bool {
+        self.config.health.is_some() && part.order.queued.is_some()
+    }
+
+    /// Sees whether this node is fit, and gets what the job needs from the node above this one, at the root of the tree from its home.
+    pub(super) fn begin_staging(&mut self, job: JobId, part: &mut LocalJob, wanted: Option<(Staging, Wanted)>) {
         let (events, ticker) = (self.events.clone(), self.ticker(job));
-        let from = wanted.home().filter(|_| part.index == 0).unwrap_or_else(|| part.parent());
+        let home = wanted.as_ref().and_then(|(_, wanted)| wanted.home());
+        let from = home.filter(|_| part.index == 0).unwrap_or_else(|| part.parent());
+        let health = self.config.health.clone().filter(|_| self.checks(part));
         let work = async move {
-            let made = staging.stage(job, wanted, from, ticker).await;
+            if let Some(health) = health
+                && let Err(why) = health.before_a_job(&ticker).await
+            {
+                let _ = events.send(Event::Unfit(job, why)).await;
+                return;
+            }
+            let made = match wanted {
+                Some((staging, wanted)) => staging.stage(job, wanted, from, ticker).await,
+                None => Ok(Made::nothing()),
+            };
             let _ = events.send(Event::Staged(job, made)).await;
         };
         part.staging = Some(tokio::spawn(work).abort_handle());
@@ -110,6 +126,14 @@ impl Room {
                 self.cleared(job);
             }
         }
+    }
+
+    pub(super) fn unfit(&mut self, job: JobId, why: &str) {
+        let Some(part) = self.local.get_mut(&job).filter(|part| part.staging.is_some()) else { return };
+        part.staging = None;
+        let (origin, text) = (part.origin(), format!("node {}: {why}", part.name()));
+        self.send(origin, job, JobBody::Unfit { text });
+        self.cleared(job);
     }
 
     /// Something goes on here, or with a node below this one.

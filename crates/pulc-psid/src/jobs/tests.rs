@@ -11,7 +11,14 @@ fn room() -> Jobs {
     let (events, incoming) = mpsc::channel(16);
     let mesh = Mesh::start(MeshConfig::alone("here", NodeId([7; 16])), events).unwrap();
     Jobs::start(
-        JobsConfig { mesh, keeper_program: c"/no/such/keeper".to_owned(), admin: None, queue: None, stage: None },
+        JobsConfig {
+            mesh,
+            keeper_program: c"/no/such/keeper".to_owned(),
+            admin: None,
+            queue: None,
+            stage: None,
+            health: None,
+        },
         incoming,
     )
     .unwrap()
@@ -188,8 +195,14 @@ fn ranks_that_end_in_a_crowd_are_told_in_rounds_to_all_nodes_but_their_own() {
     on_a_runtime(async {
         let (sender, _mesh_events) = mpsc::channel(16);
         let mesh = Mesh::start(MeshConfig::alone("here", NodeId([0; 16])), sender).unwrap();
-        let config =
-            JobsConfig { mesh, keeper_program: c"/no/such/keeper".to_owned(), admin: None, queue: None, stage: None };
+        let config = JobsConfig {
+            mesh,
+            keeper_program: c"/no/such/keeper".to_owned(),
+            admin: None,
+            queue: None,
+            stage: None,
+            health: None,
+        };
         let mut room = Room::new(config, mpsc::channel(16).0);
         let node = |n: u8| message::OrderNode { id: NodeId([n; 16]), name: format!("n{n}"), ranks: 1 };
         let job = JobId(5);

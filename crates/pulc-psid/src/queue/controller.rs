@@ -88,6 +88,11 @@ impl Desk {
         self.base + self.since.elapsed().as_millis() as u64
     }
 
+    /// What a node that has come is told first.
+    pub fn greeting(&self) -> [QueueMsg; 2] {
+        [QueueMsg::Controller, QueueMsg::Config(self.core.state().config().clone())]
+    }
+
     /// When [`Desk::settle`] has something to do though nothing happens.
     pub fn wake_at(&self) -> Option<Instant> {
         self.wake_at
@@ -125,6 +130,9 @@ impl Desk {
                 Effect::Drained(nodes) => {
                     let everybody = self.facts.keys().map(|node| (*node, QueueMsg::Drained(nodes.clone())));
                     orders.extend(everybody);
+                }
+                Effect::Configured(config) => {
+                    orders.extend(self.facts.keys().map(|node| (*node, QueueMsg::Config(config.clone()))));
                 }
                 effect => orders.extend(order::of(effect)),
             }
@@ -181,6 +189,7 @@ impl Desk {
                 self.facts.insert(from, facts);
             }
             QueueMsg::Report { job, report } => self.step(Event::Report { from, job, report }),
+            QueueMsg::Checked { failure } => self.step(Event::Checked { from, failure }),
             QueueMsg::Roll(jobs) => self.step(Event::Roll { from, jobs }),
             other => log!(Warn, "queue", "node {from} sent what only the controller says: {other:?}"),
         }

@@ -3,7 +3,7 @@
 
 use crate::jobs::message::{OrderNode, Queued};
 use pulc_base::{JobId, NodeId};
-use pulc_control::queue::{QueueReply, QueueRequest};
+use pulc_control::queue::{ClusterConfig, QueueReply, QueueRequest};
 use pulc_control::{LaunchSpec, StopKind};
 use pulc_sched::Report;
 use serde::{Deserialize, Serialize};
@@ -48,6 +48,12 @@ pub enum QueueMsg {
     Roll(Vec<JobId>),
     /// Nodes that get nothing new.
     Drained(Vec<NodeId>),
+    /// What is set for the whole cluster.
+    Config(ClusterConfig),
+    /// What the sender's health check has said: why it fails, if it does.
+    Checked {
+        failure: Option<String>,
+    },
 }
 
 /// What a node knows of itself.

@@ -9,6 +9,7 @@ pub mod message;
 pub(crate) mod order;
 
 use crate::error::Error;
+use crate::health::Health;
 use crate::jobs::{Jobs, QueueOrder};
 use crate::mesh::{Mesh, MeshEvent};
 use crate::peer_message::PeerMsg;
@@ -47,11 +48,16 @@ pub enum Event {
     Job(JobId, Report),
     /// A job whose keeper has come back to this daemon.
     Adopted(JobId),
+    /// What the health check here has said: why it fails, if it does.
+    Checked {
+        failure: Option<String>,
+    },
 }
 
 pub struct QueueConfig {
     pub mesh: Mesh,
     pub jobs: Jobs,
+    pub health: Health,
     /// Where the log is kept, if this daemon is the controller.
     pub controller: Option<PathBuf>,
 }
@@ -66,6 +72,7 @@ pub fn start(config: QueueConfig, events: mpsc::UnboundedReceiver<Event>) -> Res
         me: config.mesh.me(),
         mesh: config.mesh,
         jobs: config.jobs,
+        health: config.health,
         desk,
         controller: None,
         connected: BTreeSet::new(),
@@ -87,6 +94,7 @@ struct Room {
     me: NodeId,
     mesh: Mesh,
     jobs: Jobs,
+    health: Health,
     desk: Option<Desk>,
     /// Who the controller is, while it is connected.
     controller: Option<NodeId>,
@@ -110,9 +118,11 @@ struct Room {
 impl Room {
     async fn run(mut self, mut events: mpsc::UnboundedReceiver<Event>) {
         let mut tick = tokio::time::interval(TICK);
-        if self.desk.is_some() {
+        if let Some(greeting) = self.desk.as_ref().map(Desk::greeting) {
             self.see_nodes();
-            self.heard(self.me, QueueMsg::Controller).await;
+            for message in greeting {
+                self.heard(self.me, message).await;
+            }
         }
         loop {
             self.deliver().await;
@@ -161,9 +171,9 @@ impl Room {
             Event::Mesh(MeshEvent::Message(from, PeerMsg::Queue(message))) => self.heard(from, *message).await,
             Event::Mesh(MeshEvent::Up(info)) => {
                 self.connected.insert(info.id);
-                if self.desk.is_some() {
+                if let Some(greeting) = self.desk.as_ref().map(Desk::greeting) {
                     self.see_nodes();
-                    self.send(info.id, QueueMsg::Controller);
+                    greeting.into_iter().for_each(|message| self.send(info.id, message));
                     self.send(info.id, QueueMsg::Drained(self.drained.iter().copied().collect()));
                 }
                 self.start_early().await;
@@ -190,6 +200,7 @@ impl Room {
                 }
                 self.tell_controller(QueueMsg::Report { job, report });
             }
+            Event::Checked { failure } => self.tell_controller(QueueMsg::Checked { failure }),
             Event::Adopted(job) => {
                 self.mine.insert(job);
             }
@@ -294,6 +305,7 @@ impl Room {
                 self.roll_due = true;
                 self.call_roll();
             }
+            QueueMsg::Config(config) => self.health.set(config.health),
             QueueMsg::Drained(nodes) => {
                 self.drained = nodes.into_iter().collect();
                 self.mesh.set_drained(&self.drained);

@@ -16,8 +16,8 @@ const ENV_NODES: &str = "PULC_NODE_LIST";
 
 /// Whether only the controller says such things.
 pub fn is_one(message: &QueueMsg) -> bool {
-    use QueueMsg::{AskRoll, Drained, Freeze, Seen, Start, Stop};
-    matches!(message, Start(_) | Stop { .. } | Freeze { .. } | Seen(_) | AskRoll | Drained(_))
+    use QueueMsg::{AskRoll, Config, Drained, Freeze, Seen, Start, Stop};
+    matches!(message, Start(_) | Stop { .. } | Freeze { .. } | Seen(_) | AskRoll | Drained(_) | Config(_))
 }
 
 /// An effect that is an order to a node; replies are none.
@@ -28,7 +28,7 @@ pub fn of(effect: Effect) -> Option<(NodeId, QueueMsg)> {
         Effect::Freeze { to, job, still } => (to, QueueMsg::Freeze { job, still }),
         Effect::Seen { to, job } => (to, QueueMsg::Seen(job)),
         Effect::AskRoll { to } => (to, QueueMsg::AskRoll),
-        Effect::Reply { .. } | Effect::Drained(_) => return None,
+        Effect::Reply { .. } | Effect::Drained(_) | Effect::Configured(_) => return None,
     })
 }
 

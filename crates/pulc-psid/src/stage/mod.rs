@@ -119,6 +119,11 @@ impl Wanted {
 pub struct Made(Placed);
 
 impl Made {
+    /// For a job that brings nothing along.
+    pub fn nothing() -> Made {
+        Made(Placed::default())
+    }
+
     pub fn take(mut self) -> Placed {
         std::mem::take(&mut self.0)
     }
@@ -144,7 +149,7 @@ impl Ticker {
         Ticker { last: Arc::new(Mutex::new(Instant::now())), say: Arc::new(say) }
     }
 
-    fn tick(&self) {
+    pub fn tick(&self) {
         let mut last = lock(&self.last);
         if last.elapsed() >= TICK {
             *last = Instant::now();

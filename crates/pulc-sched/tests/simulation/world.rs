@@ -189,7 +189,7 @@ impl World {
                     let step = self.controller.step(self.now, Event::Roll { from: to, jobs });
                     replies.extend(self.carry_out(step));
                 }
-                Effect::Seen { .. } | Effect::Drained(_) => {}
+                Effect::Seen { .. } | Effect::Drained(_) | Effect::Configured(_) => {}
             }
         }
         replies

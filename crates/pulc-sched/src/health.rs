@@ -1,0 +1,172 @@
+//! What is set for the whole cluster, and what the health checks of nodes say: one that fails keeps its node from new work, and one that
+//! succeeds again gives back only what a check has taken. What an operator has drained stays drained.
+
+use crate::controller::{Controller, Effect};
+use crate::state::Change;
+use pulc_base::NodeId;
+use pulc_control::queue::{HealthAction, QueueReply, Setting};
+
+/// What is kept of a check's word, in characters.
+const WORD_MAX: usize = 200;
+
+impl Controller {
+    pub(crate) fn configure(&mut self, settings: &[Setting]) -> Result<QueueReply, String> {
+        settings.iter().try_for_each(Setting::check)?;
+        let mut config = self.state.config.clone();
+        settings.iter().for_each(|setting| config.set(setting));
+        if config != self.state.config {
+            config.version += 1;
+            self.tell(format!("the cluster's configuration was changed (version {})", config.version));
+            let drains = config.health.wanted().is_some() && config.health.action == HealthAction::Drain;
+            self.record(Change::Configured(config.clone()));
+            if !drains {
+                // Nobody is left who would give them back.
+                let unfit: Vec<NodeId> = self.state.unfit.keys().copied().collect();
+                unfit.into_iter().for_each(|node| self.fit_again(node));
+                self.failing.clear();
+            }
+            self.tell_drained();
+            self.effect(Effect::Configured(config));
+        }
+        Ok(QueueReply::Config(self.state.config.clone()))
+    }
+
+    /// What the health check of a node has said.
+    pub(crate) fn checked(&mut self, node: NodeId, failure: Option<String>) {
+        let Some(name) = self.seen.get(&node).map(|seen| seen.now.name.clone()) else { return };
+        let plain = |c: char| if c.is_control() { ' ' } else { c };
+        let failure = failure.map(|why| why.chars().map(plain).take(WORD_MAX).collect::<String>());
+        match self.state.config.health.action {
+            // A word from before the last change.
+            _ if self.state.config.health.wanted().is_none() => {}
+            HealthAction::Drain => match failure {
+                Some(why) if !self.state.unfit.contains_key(&node) => {
+                    self.tell(format!("node {name} gets nothing new: its health check fails: {why}"));
+                    self.record(Change::Checked { node, failure: Some(why) });
+                    self.tell_drained();
+                }
+                None if self.state.unfit.contains_key(&node) => {
+                    self.tell(format!("the health check of node {name} succeeds again"));
+                    self.fit_again(node);
+                    self.tell_drained();
+                }
+                _ => {}
+            },
+            HealthAction::Events => match failure {
+                Some(why) if self.failing.insert(node) => {
+                    self.tell(format!("the health check of node {name} fails: {why}"))
+                }
+                None if self.failing.remove(&node) => {
+                    self.tell(format!("the health check of node {name} succeeds again"));
+                }
+                _ => {}
+            },
+            HealthAction::None => {}
+        }
+    }
+
+    pub(crate) fn fit_again(&mut self, node: NodeId) {
+        if self.state.unfit.contains_key(&node) {
+            self.record(Change::Checked { node, failure: None });
+        }
+    }
+
+    /// Everybody has to know which nodes get nothing new.
+    pub(crate) fn tell_drained(&mut self) {
+        let said = self.state.nodes.iter().filter(|(_, settings)| settings.drained.is_some()).map(|(node, _)| *node);
+        let mut drained: Vec<NodeId> = said.chain(self.state.unfit.keys().copied()).collect();
+        drained.sort_unstable();
+        drained.dedup();
+        self.effect(Effect::Drained(drained));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::controller::{Controller, Effect, Event, Step};
+    use crate::report::{Health, NodeSeen};
+    use crate::state::State;
+    use pulc_base::NodeId;
+    use pulc_control::queue::{HealthAction, NodePatch, QueueReply, QueueRequest, Setting};
+
+    const NODE: NodeId = NodeId([1; 16]);
+
+    fn ask(controller: &mut Controller, request: QueueRequest) -> Step {
+        controller.step(1, Event::Ask { ticket: 1, user: 0, request })
+    }
+
+    fn controller(action: HealthAction) -> Controller {
+        let mut controller = Controller::recover(State::default(), 1, 1);
+        let (name, health) = ("n1".to_owned(), Health::Up);
+        let (memory_mib, memory_free_mib, load_milli) = (0, 0, 0);
+        let node = NodeSeen { node: NODE, name, health, cores: 2, memory_mib, memory_free_mib, load_milli };
+        controller.step(1, Event::Node(node));
+        let settings = vec![Setting::HealthProgram(Some("/check".into())), Setting::HealthAction(action)];
+        let step = ask(&mut controller, QueueRequest::Config(settings));
+        assert!(step.effects.iter().any(|effect| matches!(effect, Effect::Configured(config) if config.version == 1)));
+        controller
+    }
+
+    fn checked(controller: &mut Controller, failure: Option<&str>) -> Vec<Vec<NodeId>> {
+        let step = controller.step(1, Event::Checked { from: NODE, failure: failure.map(str::to_owned) });
+        let drained = |effect| if let Effect::Drained(nodes) = effect { Some(nodes) } else { None };
+        step.effects.into_iter().filter_map(drained).collect()
+    }
+
+    fn drain(controller: &mut Controller, why: Option<&str>) {
+        let patch = NodePatch { drained: Some(why.map(str::to_owned)), ..NodePatch::default() };
+        ask(controller, QueueRequest::Node { name: "n1".into(), patch });
+    }
+
+    #[test]
+    fn a_check_that_fails_drains_its_node_and_one_that_succeeds_gives_back_only_that() {
+        let mut controller = controller(HealthAction::Drain);
+        assert!(checked(&mut controller, None).is_empty());
+        assert_eq!(checked(&mut controller, Some("no\ndisk")), [vec![NODE]]);
+        assert_eq!(controller.state().drained(NODE).unwrap(), "its health check fails: no disk");
+        assert!(checked(&mut controller, Some("no disk")).is_empty(), "said once");
+        assert!(controller.rooms().is_empty());
+        assert_eq!(checked(&mut controller, None), [vec![]]);
+        assert!(controller.state().drained(NODE).is_none() && controller.rooms().len() == 1);
+        // What the operator has drained stays so.
+        drain(&mut controller, Some("maintenance"));
+        assert_eq!(checked(&mut controller, Some("no disk")), [vec![NODE]]);
+        assert_eq!(checked(&mut controller, None), [vec![NODE]]);
+        assert_eq!(controller.state().drained(NODE).unwrap(), "maintenance");
+        // The operator's word counts until the check fails the next time.
+        checked(&mut controller, Some("no disk"));
+        drain(&mut controller, None);
+        assert!(controller.state().drained(NODE).is_none());
+        assert_eq!(checked(&mut controller, Some("no disk")), [vec![NODE]]);
+        // It is in the log.
+        let mut again = State::default();
+        controller.state().snapshot().iter().for_each(|record| again.apply(record));
+        assert_eq!(again.drained(NODE), controller.state().drained(NODE));
+        // Nobody is drained by a check that is not made any more.
+        ask(&mut controller, QueueRequest::Config(vec![Setting::HealthProgram(None)]));
+        assert!(controller.state().drained(NODE).is_none());
+        assert!(checked(&mut controller, Some("late")).is_empty());
+    }
+
+    #[test]
+    fn a_check_that_is_only_told_drains_nobody() {
+        let mut controller = controller(HealthAction::Events);
+        assert!(checked(&mut controller, Some("hot")).is_empty());
+        let step = ask(&mut controller, QueueRequest::Events { at_most: 1, follow: false });
+        let told = |effect: &Effect| match effect {
+            Effect::Reply { reply: QueueReply::Events(events), .. } => events[0].text.clone(),
+            _ => String::new(),
+        };
+        assert_eq!(step.effects.iter().map(told).collect::<String>(), "the health check of node n1 fails: hot");
+        assert!(controller.state().drained(NODE).is_none());
+    }
+
+    #[test]
+    fn settings_that_make_no_sense_change_nothing() {
+        let mut controller = controller(HealthAction::Drain);
+        let settings = vec![Setting::HealthIntervalMs(5_000), Setting::HealthTimeoutMs(1)];
+        let step = ask(&mut controller, QueueRequest::Config(settings));
+        assert!(step.records.is_empty());
+        assert_eq!(controller.state().config().health.interval_ms, 60_000);
+    }
+}
