@@ -228,9 +228,18 @@ pub fn run(args: Args) -> ExitCode {
                     1,
                 );
             }
-            Err(FrameError::Closed) => return fail("psid is gone; the job has been ended", 1),
+            Err(error) if is_gone(&error) => return fail("psid is gone; the job has been ended", 1),
             Err(error) => return fail(&format!("{error}; the job has been ended"), 1),
         }
+    }
+}
+
+/// The line was closed; one of which the daemon had not read everything is reset.
+fn is_gone(error: &FrameError) -> bool {
+    match error {
+        FrameError::Closed => true,
+        FrameError::Io(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+        _ => false,
     }
 }
 

@@ -42,6 +42,8 @@ pub struct OriginJob {
     /// Output is thrown away: nobody reads it, or the daemon goes down.
     pub(super) discards: bool,
     pub(super) result: Option<Ended>,
+    /// What is missing at its home of what it was to give back.
+    not_returned: Option<String>,
     /// Of a job out of the queue.
     pub(super) queued: Option<Box<QueuedJob>>,
     /// The queued job in whose slots this one runs.
@@ -90,6 +92,7 @@ impl OriginJob {
             stopping: false,
             discards: false,
             result: None,
+            not_returned: None,
             queued: None,
             parent: None,
             news: News::default(),
@@ -211,7 +214,8 @@ impl Room {
                 self.set_cause(id, Cause::Unfit);
                 self.end_job(id, StopKind::AtOnce, CODE_NOT_STARTED, &text);
             }
-            JobBody::NotReturned { text } => self.end_job(id, StopKind::Gently, CODE_NOT_RETURNED, &text),
+            // Others may still be at work, and fail for a reason that says more.
+            JobBody::NotReturned { text } => _ = job.not_returned.get_or_insert(text),
             JobBody::Failed { text } => self.end_job(id, StopKind::Gently, CODE_NOT_STARTED, &text),
             JobBody::Started { pids } => {
                 for (rank, pid) in own.zip(pids) {
@@ -317,6 +321,11 @@ impl Room {
     pub(super) fn finish_if_clean(&mut self, id: JobId) {
         if !self.origin.get(&id).is_some_and(|job| job.nodes.iter().all(|node| node.clean)) {
             return;
+        }
+        if let Some(job) = self.origin.get_mut(&id)
+            && let Some(text) = job.not_returned.take()
+        {
+            job.result.get_or_insert(Ended { code: CODE_NOT_RETURNED, text: Some(text) });
         }
         if self.finish_queued(id) {
             return;
