@@ -32,6 +32,7 @@ mod why;
 
 use clap::{Parser, Subcommand};
 use pulc_control::queue::Verb;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "First steps:
@@ -132,6 +133,25 @@ enum Command {
     Generate(generate::Args),
 }
 
+/// `pulc submit` by itself: said by the hundred, and to tell clap of all the other commands takes as long as the rest of it.
+#[derive(Parser)]
+#[command(name = "pulc")]
+struct SubmitAlone {
+    #[command(subcommand)]
+    command: OnlySubmit,
+}
+
+#[derive(Subcommand)]
+enum OnlySubmit {
+    Submit(Box<queue::submit::Args>),
+}
+
+/// A submission in which nothing is wrong; none for what the whole command line has to answer, help and errors among it.
+fn submission(words: &[OsString]) -> Option<queue::submit::Args> {
+    let OnlySubmit::Submit(args) = SubmitAlone::try_parse_from(words).ok()?.command;
+    Some(*args)
+}
+
 fn main() -> ExitCode {
     // Before anything else: a keeper is started for every job and must be quick, and so must a rank.
     let mut words = std::env::args_os();
@@ -148,15 +168,21 @@ fn main() -> ExitCode {
         _ => {}
     }
     let own = queue::names::own_words(&name, words);
-    let cli = match own {
+    let words = match own {
         Some((own, left_out)) => {
             if !left_out.is_empty() {
                 eprintln!("pulc: not understood here and left out: {}", left_out.join(", "));
             }
-            Cli::parse_from(own)
+            own
         }
-        None => Cli::parse(),
+        None => std::env::args_os().collect(),
     };
+    if words.get(1).is_some_and(|word| word == "submit")
+        && let Some(args) = submission(&words)
+    {
+        return queue::submit::run(args);
+    }
+    let cli = Cli::parse_from(words);
     match cli.command {
         Command::Run(args) => run::run(args),
         Command::Bypass(args) => bypass::run(&args),
@@ -198,5 +224,20 @@ fn main() -> ExitCode {
         Command::Heat(args) => demo::heat(args),
         Command::Daemon(args) => psid::run(&args),
         Command::Generate(args) => generate::run(&args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_submission_is_read_alone_and_what_is_wrong_by_the_whole_command_line() {
+        let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
+        assert!(submission(&words("pulc submit -n 4 -t 30 ./solver --help")).is_some());
+        for other in ["pulc submit --help", "pulc submit -n many x", "pulc --version"] {
+            assert!(submission(&words(other)).is_none(), "{other}");
+            assert!(Cli::try_parse_from(words(other)).is_err(), "{other}");
+        }
     }
 }
