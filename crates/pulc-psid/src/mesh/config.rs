@@ -12,7 +12,7 @@ use pulc_base::{NodeId, PROTOCOL_VERSION};
 use std::net::{SocketAddr, TcpListener};
 
 /// Version of what daemons say to each other: in steps of a hundred that of PULC's other protocols, and its own.
-pub const VERSION: u32 = 100 * PROTOCOL_VERSION + 2;
+pub const VERSION: u32 = 100 * PROTOCOL_VERSION + 3;
 /// Where daemons listen unless told otherwise; if it is taken, a free port.
 pub const DEFAULT_PORT: u16 = 7852;
 
