@@ -249,3 +249,15 @@ fn a_keeper_that_hangs_cannot_keep_a_job_from_ending() {
     let ended = job.finish();
     assert_eq!(ended.code(), 124, "{}", ended.stderr);
 }
+
+#[test]
+fn a_guardian_that_hangs_cannot_keep_a_job_from_ending() {
+    let tag = tag();
+    let mut command = command(&tag, &["-n", "2", "sh", "-c", "sleep 1; exit 3"]);
+    command.env("PULC_END_TIMEOUT_MS", "500");
+    let mut job = Job::of(&mut command, tag);
+    job.wait_for_ranks(2);
+    stop_when_seen(&mut job, Kind::Guardian);
+    let ended = job.finish();
+    assert_eq!(ended.code(), 3, "{}", ended.stderr);
+}

@@ -34,6 +34,8 @@ pub struct LocalJob {
     pub(super) prepared_by: Option<Instant>,
     /// When the keeper has to have done what it was told: to stop.
     pub(super) ended_by: Option<Instant>,
+    /// When the keeper, which has nothing left to do, has to have closed its line.
+    pub(super) closed_by: Option<Instant>,
     pub(super) gone: bool,
     pub(super) clean: bool,
     /// Of a queued job: what was reported of it, to be told again; and until when its origin may be away.
@@ -54,7 +56,8 @@ pub struct LocalJob {
 
 impl LocalJob {
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.prepared_by.into_iter().chain(self.ended_by).chain(self.origin_back_by).min()
+        let own = [self.prepared_by, self.ended_by, self.closed_by, self.origin_back_by];
+        own.into_iter().flatten().min()
     }
 
     pub(super) fn origin(&self) -> NodeId {
@@ -113,6 +116,7 @@ impl Room {
             unreported: ranks,
             prepared_by: None,
             ended_by: None,
+            closed_by: None,
             gone: false,
             clean: false,
             told: Back::default(),

@@ -89,6 +89,11 @@ impl Patience {
         Instant::now() + gently + self.end
     }
 
+    /// Until when a keeper that has nothing left to do has to have closed its line.
+    pub fn closed_by(&self) -> Instant {
+        Instant::now() + self.end
+    }
+
     /// After so long without a word from its psid, a client may take it for dead.
     pub fn of_client(&self, kill_delay: Duration) -> Duration {
         2 * self.launch + kill_delay + 4 * self.end
@@ -115,6 +120,10 @@ impl Room {
                 if !part.unreported.is_empty() {
                     self.silent_keeper(job, "did not end the ranks when it was told to");
                 }
+            } else if part.closed_by.is_some_and(|at| at <= time) {
+                part.closed_by = None;
+                log!(Warn, "psid", "job {job} is over, and its keeper has not ended; it is killed");
+                self.keeper_closed(job);
             }
         }
     }

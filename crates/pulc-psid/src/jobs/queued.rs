@@ -251,6 +251,7 @@ impl Room {
             unreported: ranks.filter(|rank| !ended.contains(rank)).collect(),
             prepared_by: None,
             ended_by: None,
+            closed_by: None,
             gone: true,
             clean: back.clean,
             told: back,

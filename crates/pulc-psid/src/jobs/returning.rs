@@ -72,8 +72,11 @@ impl Room {
 
     /// Nothing of the job is wanted here any more.
     fn part_over(&mut self, job: JobId) {
-        let Some(part) = self.local.get(&job) else { return };
+        let closed_by = self.patience.closed_by();
+        let Some(part) = self.local.get_mut(&job) else { return };
         let (origin, queued) = (part.origin(), part.order.queued.is_some());
+        // A guardian that stands still keeps the line open.
+        part.closed_by = (part.orphan || !queued).then_some(closed_by);
         // The keeper of a queued job stays until the job's end is on record; others tell by their end.
         if part.orphan || (!queued && part.returns()) {
             part.tell_keeper(Order::Dismiss);
