@@ -24,4 +24,4 @@ pub use config::{Config, ENCRYPT, FIXED, PACKETS_UNDER_WAY_MAX, PARAMS, RAILS_MA
 pub use credit::credit_share;
 pub use keys::LinkKeys;
 pub use link::{Full, Link, LinkError, Outlet, Rail, Refused};
-pub use wire::{OVERHEAD, PACKET_AT, TAG_BYTES, peek};
+pub use wire::{MAGIC_VERSION, OVERHEAD, PACKET_AT, TAG_BYTES, peek};

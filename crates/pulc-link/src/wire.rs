@@ -49,8 +49,8 @@
 
 use pulc_base::Rank;
 
-/// Four bits of magic, four of version.
-pub(crate) const MAGIC_VERSION: u8 = 0xB3;
+/// What every frame begins with: four bits of magic, four of version.
+pub const MAGIC_VERSION: u8 = 0xB3;
 pub(crate) const HEADER_BYTES: usize = 48;
 /// What every frame ends with.
 pub const TAG_BYTES: usize = 16;

@@ -4,7 +4,7 @@
 use crate::ranks::SECRET;
 use pulc_base::clock::{Nanos, now};
 use pulc_base::{JobId, Rank};
-use pulc_link::{Config, Link, LinkKeys};
+use pulc_link::{Config, Link, LinkKeys, MAGIC_VERSION};
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -19,8 +19,6 @@ const UDP: u8 = 17;
 /// `ETH_P_ALL` in network order, and `IPPROTO_RAW`.
 const EVERY_PROTOCOL: u32 = 0x0300;
 const RAW: u32 = 255;
-/// The first byte of every frame of a link.
-const MAGIC: u8 = 0xB2;
 /// Frames kept to be used against their receivers.
 const RECORDED_MAX: usize = 64;
 
@@ -81,7 +79,7 @@ fn recorded(packet: &[u8]) -> Option<Recorded> {
     let address = |at: usize| Ipv4Addr::new(header[at], header[at + 1], header[at + 2], header[at + 3]);
     let port = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
     let frame = &packet[IP_BYTES + UDP_BYTES..];
-    if header[0] != 0x45 || header[9] != UDP || frame.first() != Some(&MAGIC) {
+    if header[0] != 0x45 || header[9] != UDP || frame.first() != Some(&MAGIC_VERSION) {
         return None;
     }
     let frame = frame[..frame.len().min(1472)].to_vec();

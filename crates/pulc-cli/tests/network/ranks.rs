@@ -53,6 +53,9 @@ pub fn under_attack() {
     let (pulc, port, other) = join();
     let (me, start, mut round) = (pulc.rank().0, Instant::now(), 0);
     let mut attacked = [false; 2];
+    // Long rawdata lands in this buffer before anybody knows whose it is.
+    let raw = pulc.open_channel(Rank(1 - me), 1).expect("nobody else has opened it");
+    let (sent, mut landing) = (vec![0x5A; 60_000], vec![0; 60_000]);
     while round < ROUNDS_MIN || attacked != [true; 2] {
         assert!(start.elapsed() < 3 * HANG, "round {round}, refused here {}", refused(&pulc));
         let len = [64, 1_000, 50_000][round as usize % 3];
@@ -68,6 +71,15 @@ pub fn under_attack() {
         attacked[1 - me as usize] = envelope.tag % 2 == 1;
         if me == 1 {
             send(attacked[1]).expect("the other rank lives");
+        }
+        if me == 0 {
+            raw.send(&sent).expect("the other rank lives");
+        }
+        landing.fill(0);
+        assert_eq!(raw.recv_timeout(&mut landing, 2 * HANG), Ok(sent.len()));
+        assert!(landing == sent, "rawdata changed");
+        if me == 1 {
+            raw.send(&sent).expect("the other rank lives");
         }
         round += 1;
     }
