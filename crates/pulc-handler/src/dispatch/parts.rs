@@ -13,9 +13,9 @@ const LANDS_FIRST: Proto = Proto::RAWDATA;
 impl Floor {
     pub(super) fn part(&mut self, src: Rank, id: u32, body: Body<'_>, hand: &mut Hand<'_>) -> Result<(), Broken> {
         let is_long = self.past_caches_min;
-        self.next_part(src, id, body.len(), hand, |handler, incoming, here| {
-            let body = if incoming.total >= is_long { body.of_long() } else { body };
-            handler.part(incoming.number, body, here);
+        self.next_part(src, id, body.len(), hand, |handler, number, total, here| {
+            let body = if total >= is_long { body.of_long() } else { body };
+            handler.part(number, body, here);
         })
     }
 
@@ -72,8 +72,8 @@ impl Floor {
         if head.kind == Kind::First {
             let incoming = Incoming { proto: head.proto, number, total: head.total, arrived: 0, cost, granted: true };
             self.peers[src.0 as usize].incoming.insert(head.id, incoming);
-            return self.next_part(src, head.id, bytes, hand, |handler, incoming, here| {
-                handler.landed(incoming.number, bytes, here.hand);
+            return self.next_part(src, head.id, bytes, hand, |handler, number, _, here| {
+                handler.landed(number, bytes, here.hand);
             });
         }
         handler.landed(number, bytes, here.hand);
@@ -85,14 +85,15 @@ impl Floor {
 
     /// The next part of a message: so many bytes, which are where [`Floor::place`] said.
     pub fn part_landed(&mut self, src: Rank, id: u32, bytes: usize, hand: &mut Hand<'_>) {
-        let result = self.next_part(src, id, bytes, hand, |handler, incoming, here| {
-            handler.landed(incoming.number, bytes, here.hand);
+        let result = self.next_part(src, id, bytes, hand, |handler, number, _, here| {
+            handler.landed(number, bytes, here.hand);
         });
         if let Err(what) = result {
             self.broke(src, what);
         }
     }
 
+    /// `give` is called with the handler's number for the message and the message's length.
     #[inline]
     fn next_part(
         &mut self,
@@ -100,7 +101,7 @@ impl Floor {
         id: u32,
         bytes: usize,
         hand: &mut Hand<'_>,
-        give: impl FnOnce(&mut dyn ReceiveHandler, &Incoming, &mut Here<'_, '_>),
+        give: impl FnOnce(&mut dyn ReceiveHandler, u64, u64, &mut Here<'_, '_>),
     ) -> Result<(), Broken> {
         let list = &mut self.peers[src.0 as usize].incoming;
         let incoming = list.get_mut(id).ok_or("a part of no message")?;
@@ -112,14 +113,14 @@ impl Floor {
             return Err("more parts than the message has");
         }
         incoming.arrived += len;
-        let now = *incoming;
-        let Incoming { proto, number, total, arrived, cost, .. } = now;
+        // Field by field: the whole as one would wait for what was just stored into it.
+        let Incoming { proto, number, total, arrived, cost, .. } = *incoming;
         if arrived == total {
             list.remove(id);
         }
         let handler = self.handlers.of(proto).ok_or("a part of an unknown protocol")?;
         let here = &mut Here { hand, outbox: &mut self.outbox };
-        give(handler, &now, here);
+        give(handler, number, total, here);
         if arrived == total && handler.end(number, here) == Fate::Done {
             self.release(src, cost);
         }
