@@ -135,14 +135,7 @@ fn first_node_us(nodes: u32) -> (f64, f64, usize) {
     runtime.block_on(async {
         let (sender, _mesh_events) = mpsc::channel(16);
         let mesh = Mesh::start(MeshConfig::alone("here", id(0)), sender).expect("a mesh of one node needs nothing");
-        let config = JobsConfig {
-            mesh,
-            keeper_program: c"/no/such/keeper".to_owned(),
-            admin: None,
-            queue: None,
-            stage: None,
-            health: None,
-        };
+        let config = super::tests::alone(mesh);
         let (events, _queue) = mpsc::channel(16);
         let mut room = Room::new(config, events);
         room.origin.insert(JOB, OriginJob::new(&order(nodes).nodes, &launch()));

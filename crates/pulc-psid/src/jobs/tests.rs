@@ -10,18 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 fn room() -> Jobs {
     let (events, incoming) = mpsc::channel(16);
     let mesh = Mesh::start(MeshConfig::alone("here", NodeId([7; 16])), events).unwrap();
-    Jobs::start(
-        JobsConfig {
-            mesh,
-            keeper_program: c"/no/such/keeper".to_owned(),
-            admin: None,
-            queue: None,
-            stage: None,
-            health: None,
-        },
-        incoming,
-    )
-    .unwrap()
+    Jobs::start(alone(mesh), incoming).unwrap()
 }
 
 async fn client(jobs: &Jobs) -> UnixStream {
@@ -181,6 +170,18 @@ fn random_frames_from_clients_never_stop_the_room() {
     });
 }
 
+/// A room of jobs on one node, which can start none.
+pub(super) fn alone(mesh: Mesh) -> JobsConfig {
+    JobsConfig {
+        mesh,
+        keeper_program: c"/no/such/keeper".to_owned(),
+        admin: None,
+        queue: None,
+        stage: None,
+        health: None,
+    }
+}
+
 /// What waits for a node; nothing is left of it afterwards.
 fn told(line: &mut mpsc::UnboundedReceiver<PeerMsg>) -> Vec<Vec<u32>> {
     let ranks = |message| match message {
@@ -195,14 +196,7 @@ fn ranks_that_end_in_a_crowd_are_told_in_rounds_to_all_nodes_but_their_own() {
     on_a_runtime(async {
         let (sender, _mesh_events) = mpsc::channel(16);
         let mesh = Mesh::start(MeshConfig::alone("here", NodeId([0; 16])), sender).unwrap();
-        let config = JobsConfig {
-            mesh,
-            keeper_program: c"/no/such/keeper".to_owned(),
-            admin: None,
-            queue: None,
-            stage: None,
-            health: None,
-        };
+        let config = alone(mesh);
         let mut room = Room::new(config, mpsc::channel(16).0);
         let node = |n: u8| message::OrderNode { id: NodeId([n; 16]), name: format!("n{n}"), ranks: 1 };
         let job = JobId(5);
