@@ -10,7 +10,7 @@ mod tasks;
 use crate::Error;
 use crate::job::output;
 use crate::rounds::{BUDGET_QUICK, Wanted, measure};
-use crate::row::{Layer, Place};
+use crate::row::{Layer, Place, Row};
 use between::Between;
 pub use find::{Kind, Mpi, in_path, which};
 use pulc_base::clock::{Nanos, now};
@@ -67,8 +67,9 @@ pub const SOURCE: &str = include_str!("../assets/peers.c");
 /// Some MPIs take seconds for one collective with more processes than cores; longer than this nobody is waited for.
 const LIMIT: Nanos = Nanos::from_ms(60_000);
 const LIMIT_QUICK: Nanos = Nanos::from_ms(20_000);
-/// Sizes of the hardware's own row beside the messages.
-const COPIES: [usize; 4] = [8, 64 << 10, 1 << 20, 16 << 20];
+/// Bytes that are handed over in a cache line, and sizes of memcpy beside the messages.
+const LINE: usize = 8;
+const COPIES: [usize; 3] = [64 << 10, 1 << 20, 16 << 20];
 
 /// What a value belongs to: the run, the figure, bytes.
 type Key = (Task, String, usize);
@@ -78,9 +79,11 @@ type Key = (Task, String, usize);
 struct Found {
     /// By figure, then by the index of the MPI: a value of each round; none where it failed.
     values: BTreeMap<Key, Vec<Vec<Option<f64>>>>,
-    /// Of each round: the hand-over of a cache line in nanoseconds, and memcpy in bytes a second by size.
-    hops: Vec<Option<f64>>,
+    /// Of each round: memcpy in bytes a second by size.
     copies: BTreeMap<usize, Vec<f64>>,
+    /// By the index of the MPI: of each round the hand-over of a cache line in nanoseconds, the slower one of that before and that after
+    /// its messages between two cores. A hypervisor moves virtual cores nearer to each other and apart within minutes.
+    hops: Vec<Vec<Option<f64>>>,
     /// What is not tried again, and why.
     given_up: BTreeMap<(usize, Task), String>,
 }
@@ -170,9 +173,9 @@ fn measure_all(args: &Args, ready: &[(Mpi, PathBuf)], folder: &Path) -> Result<F
     let needs_wire = tasks.iter().any(|task| task.place() == Place::Net);
     let between = if needs_wire { Some(Between::new(folder)?) } else { None };
     let seconds = format!("{}", f64::from(budget_ms) / 1000.0);
-    let mut found = Found::default();
+    let mut found = Found { hops: vec![Vec::new(); ready.len()], ..Found::default() };
     for round in 0..rounds as usize {
-        look_at_hardware(&mut found);
+        found.look_at_memory();
         for task in &tasks {
             // Who is first changes, so that nobody always comes after the same one.
             for turn in 0..ready.len() {
@@ -188,6 +191,8 @@ fn measure_all(args: &Args, ready: &[(Mpi, PathBuf)], folder: &Path) -> Result<F
                     Some(between) if task.place() == Place::Net => between.launch(mpi, program, &words),
                     _ => mpi.launch(task.ranks(), program, &words),
                 };
+                let near = *task == Task::Pair(Place::Node);
+                let before = if near { hop() } else { None };
                 let began = now();
                 match output(&launch, limit) {
                     Ok(_) if matches!(task, Task::Start(_)) => {
@@ -197,32 +202,49 @@ fn measure_all(args: &Args, ready: &[(Mpi, PathBuf)], folder: &Path) -> Result<F
                     Ok(text) => found.take(&text, *task, index, ready.len(), round),
                     Err(error) => drop(found.given_up.insert((index, *task), error.to_string())),
                 }
+                if near {
+                    found.hops[index].resize(round, None);
+                    found.hops[index].push(before.zip(hop()).map(|(before, after)| before.max(after)));
+                }
             }
         }
     }
     Ok(found)
 }
 
-/// The yardsticks of a round.
-fn look_at_hardware(found: &mut Found) {
+/// The hardware's own rows between two cores, in one short round.
+fn hardware(bytes: &[usize]) -> Vec<Row> {
     let wanted = Wanted {
-        bytes: COPIES.to_vec(),
+        bytes: bytes.to_vec(),
         layers: vec![Layer::Hardware],
         places: vec![Place::Node],
         rounds: 1,
         budget: BUDGET_QUICK,
         apart: false,
     };
-    let rows = measure(&wanted).map(|found| found.rows()).unwrap_or_default();
-    found.hops.push(rows.iter().find(|row| row.bytes == 8).and_then(|row| row.latency_ns_p50));
-    for row in rows {
-        if let Some(bandwidth) = row.bandwidth_bytes_per_s {
-            found.copies.entry(row.bytes).or_default().push(bandwidth);
-        }
-    }
+    measure(&wanted).map(|found| found.rows()).unwrap_or_default()
+}
+
+/// The hand-over of a cache line between two cores, as it is now.
+fn hop() -> Option<f64> {
+    hardware(&[LINE]).first().and_then(|row| row.latency_ns_p50)
 }
 
 impl Found {
+    /// The yardstick of long messages in this round.
+    fn look_at_memory(&mut self) {
+        for row in hardware(&COPIES) {
+            if let Some(bandwidth) = row.bandwidth_bytes_per_s {
+                self.copies.entry(row.bytes).or_default().push(bandwidth);
+            }
+        }
+    }
+
+    /// As many as the longest row of values has.
+    fn rounds(&self) -> usize {
+        self.values.values().flatten().map(Vec::len).max().unwrap_or(0)
+    }
+
     /// Takes what a program has written: a name, bytes and a value a line.
     fn take(&mut self, text: &str, task: Task, index: usize, mpis: usize, round: usize) {
         for line in text.lines() {

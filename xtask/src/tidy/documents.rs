@@ -1,5 +1,5 @@
 //! Rules for documents: the root papers exist, every crate has a README with the four headings, links between files of
-//! this repository lead somewhere, and the tests that the table of bad input names exist.
+//! this repository lead somewhere, no merge is left half done, and the tests that the table of bad input names exist.
 
 use super::{File, Finding};
 use std::path::{Component, Path, PathBuf};
@@ -56,10 +56,18 @@ pub fn check(root: &Path, files: &[File]) -> Vec<Finding> {
             }
         }
     }
+    findings.extend(files.iter().flat_map(unmerged));
     findings.extend(missing_tests(files));
     findings.extend(unlisted_atomics(files));
     findings.extend(fuzz_targets(files));
     findings
+}
+
+/// What a merge has left where it did not know which side is right.
+fn unmerged(file: &File) -> impl Iterator<Item = Finding> + '_ {
+    let left = |line: &str| line.starts_with("<<<<<<< ") || line.starts_with(">>>>>>> ");
+    let lines = (1..).zip(file.text.lines()).filter(move |(_, line)| left(line));
+    lines.map(|(number, _)| Finding::new(&file.path, number, "a merge is not finished here"))
 }
 
 /// Fuzz targets without a corpus, without a replay on a stable compiler, or without a row in the table; corpora without a target.
@@ -202,6 +210,13 @@ mod tests {
         assert!(findings(&[manifest()])[0].starts_with("crates/pulc/README.md: is missing; headings"));
         let readme = file("crates/pulc/README.md", "# pulc\n## Door\n## Rooms\n## Invariants\n");
         assert_eq!(findings(&[manifest(), readme]), ["crates/pulc/README.md: lacks the heading \"## Neighbours\""]);
+    }
+
+    #[test]
+    fn a_merge_that_is_not_finished_is_found() {
+        let text = "one\n<<<<<<< HEAD\ntwo\n=======\nthree\n>>>>>>> abc\n";
+        let found = findings(&[file("docs/a.md", text)]);
+        assert_eq!(found, ["docs/a.md:2: a merge is not finished here", "docs/a.md:6: a merge is not finished here"]);
     }
 
     #[test]

@@ -57,6 +57,8 @@ struct Compared<'a> {
     medians: Vec<Option<f64>>,
     /// Ours as a part of the best other's.
     ratio: Option<f64>,
+    /// The same of the runs whose two cores were near, where that was looked at.
+    near: Option<f64>,
 }
 
 fn compared(found: &Found) -> Vec<Compared<'_>> {
@@ -64,14 +66,31 @@ fn compared(found: &Found) -> Vec<Compared<'_>> {
     for figure in &FIGURES {
         for ((task, _, bytes), rounds) in found.values.iter().filter(|((_, name, _), _)| name == figure.name) {
             let medians: Vec<Option<f64>> = rounds.iter().map(|values| median(values.iter().flatten())).collect();
-            let others = medians[1..].iter().flatten().copied();
-            let best = if figure.less_is_better { others.reduce(f64::min) } else { others.reduce(f64::max) };
-            let ratio = medians[0].zip(best).map(|(ours, best)| ours / best).filter(|ratio| ratio.is_finite());
-            all.push(Compared { task: *task, figure, bytes: *bytes, medians, ratio });
+            let ratio = ratio(&medians, figure.less_is_better);
+            let near =
+                (*task == NEAR).then(|| near(found, rounds)).and_then(|near| self::ratio(&near, figure.less_is_better));
+            all.push(Compared { task: *task, figure, bytes: *bytes, medians, ratio, near });
         }
     }
     all.sort_by_key(|line| line.task);
     all
+}
+
+/// The first one, ours, as a part of the best other.
+fn ratio(medians: &[Option<f64>], less_is_better: bool) -> Option<f64> {
+    let others = medians[1..].iter().flatten().copied();
+    let best = if less_is_better { others.reduce(f64::min) } else { others.reduce(f64::max) };
+    medians[0].zip(best).map(|(ours, best)| ours / best).filter(|ratio| ratio.is_finite())
+}
+
+/// The medians of the runs whose two cores were near.
+fn near(found: &Found, rounds: &[Vec<Option<f64>>]) -> Vec<Option<f64>> {
+    let of = |(index, values): (usize, &Vec<Option<f64>>)| {
+        let near = |(value, hop): (&Option<f64>, &Option<f64>)| hop.filter(|hop| *hop <= NEAR_HOP).and(*value);
+        let hops = found.hops.get(index).map_or(&[][..], Vec::as_slice);
+        median(values.iter().zip(hops).filter_map(near).collect::<Vec<f64>>().iter())
+    };
+    rounds.iter().enumerate().map(of).collect()
 }
 
 fn median<'a>(values: impl Iterator<Item = &'a f64>) -> Option<f64> {
@@ -80,43 +99,54 @@ fn median<'a>(values: impl Iterator<Item = &'a f64>) -> Option<f64> {
     values.get(values.len() / 2).copied()
 }
 
-/// The raw hand-over of a cache line, in the median round.
-fn hop(found: &Found) -> Option<f64> {
-    median(found.hops.iter().flatten())
-}
-
 pub fn table(mpis: &[&Mpi], found: &Found) {
     for mpi in mpis {
         println!("{:<10} {}", mpi.name, mpi.version);
     }
-    let rounds = found.hops.len();
-    println!("\nmedians of {rounds} interleaved rounds; x: PULC's divided by the best other's");
+    let rounds = found.rounds();
+    println!("\nmedians of {rounds} interleaved rounds; x: PULC's divided by the best other's;");
+    println!(
+        "near: the same of the runs before and after which a cache line was handed over in at most {}",
+        row::time(NEAR_HOP)
+    );
     print!("\n{:>3} {:<4} {:>18} {:>9}", "n", "", "", "bytes");
     mpis.iter().for_each(|mpi| print!(" {:>11}", mpi.name));
-    println!(" {:>7}", "x");
+    println!(" {:>7} {:>7}", "x", "near");
+    let shown = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
     for line in compared(found) {
         let (ranks, place) = (line.task.ranks(), line.task.place().name());
         print!("{ranks:>3} {place:<4} {:>18} {:>9}", line.figure.text, row::size(line.bytes));
         for median in &line.medians {
             print!(" {:>11}", median.map_or_else(|| "-".to_owned(), line.figure.shown));
         }
-        println!(" {:>7}", line.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")));
+        let near = if line.task == NEAR { shown(line.near) } else { String::new() };
+        println!("{}", format!(" {:>7} {near:>7}", shown(line.ratio)).trim_end());
     }
     above_hardware(mpis, found);
 }
 
 /// Latency less the raw hand-over, and bandwidth as a share of memcpy's.
 fn above_hardware(mpis: &[&Mpi], found: &Found) {
-    if let (Some(hop), Some(rounds)) = (hop(found), found.values.get(&(NEAR, "latency".to_owned(), 8))) {
+    if let Some(rounds) = found.values.get(&(NEAR, "latency".to_owned(), 8)) {
         println!(
-            "\nraw hand-over of a cache line: {}; 8 bytes one way less that, and as a multiple of it:",
-            row::time(hop)
+            "\nhand-over of a cache line beside it; 8 bytes one way less that, and as a multiple of it; runs, near ones:"
         );
-        for (mpi, values) in mpis.iter().zip(rounds) {
-            let less = |(value, hop): (&Option<f64>, &Option<f64>)| value.zip(*hop).map(|(value, hop)| value - hop);
-            let above: Vec<f64> = values.iter().zip(&found.hops).filter_map(less).collect();
-            let (Some(above), Some(value)) = (median(above.iter()), median(values.iter().flatten())) else { continue };
-            println!("{:<10} {:>9} {:>6.2} x", mpi.name, row::time(above), value / hop);
+        for ((mpi, values), hops) in mpis.iter().zip(rounds).zip(&found.hops) {
+            let both: Vec<(f64, f64)> = values.iter().zip(hops).filter_map(|(value, hop)| value.zip(*hop)).collect();
+            let of = |with: fn(&(f64, f64)) -> f64| median(both.iter().map(with).collect::<Vec<f64>>().iter());
+            let (Some(hop), Some(above), Some(times)) =
+                (of(|(_, hop)| *hop), of(|(value, hop)| value - hop), of(|(value, hop)| value / hop))
+            else {
+                continue;
+            };
+            let near = both.iter().filter(|(_, hop)| *hop <= NEAR_HOP).count();
+            println!(
+                "{:<10} {:>9} {:>9} {times:>6.2} x {:>3} {near:>3}",
+                mpi.name,
+                row::time(hop),
+                row::time(above),
+                both.len()
+            );
         }
     }
     judged(found);
@@ -139,10 +169,10 @@ fn above_hardware(mpis: &[&Mpi], found: &Found) {
 /// What is added to the hand-over of a cache line, ours as a part of the best other's, in the rounds in which the two cores were near.
 fn judged(found: &Found) {
     let Some(rounds) = found.values.get(&(NEAR, "latency".to_owned(), 8)) else { return };
-    let ratios: Vec<f64> = found.hops.iter().enumerate().filter_map(|(at, hop)| added(rounds, at, (*hop)?)).collect();
+    let ratios: Vec<f64> = (0..found.rounds()).filter_map(|at| added(rounds, &found.hops, at)).collect();
     match median(ratios.iter()) {
         Some(ratio) => println!(
-            "8 bytes less the hand-over, PULC's divided by the best other's, median of {} rounds with a hand-over of at most {}: {ratio:.2}",
+            "8 bytes less the hand-over, PULC's divided by the best other's, median of {} rounds with hand-overs of at most {}: {ratio:.2}",
             ratios.len(),
             row::time(NEAR_HOP)
         ),
@@ -150,16 +180,19 @@ fn judged(found: &Found) {
     }
 }
 
-/// Ours as a part of the best other's in one round, if that is one to judge by.
-fn added(rounds: &[Vec<Option<f64>>], at: usize, hop: f64) -> Option<f64> {
-    let of = |values: &Vec<Option<f64>>| values.get(at).copied().flatten();
-    let ours = of(&rounds[0])?;
-    let best = rounds[1..].iter().filter_map(of).reduce(f64::min)?;
-    (hop <= NEAR_HOP && best > hop).then(|| (ours - hop) / (best - hop))
+/// Ours as a part of the best other's in one round, each less the hand-over beside it; of those whose cores were near.
+fn added(rounds: &[Vec<Option<f64>>], hops: &[Vec<Option<f64>>], at: usize) -> Option<f64> {
+    let of = |(values, hops): (&Vec<Option<f64>>, &Vec<Option<f64>>)| {
+        let (value, hop) = (values.get(at).copied().flatten()?, hops.get(at).copied().flatten()?);
+        (hop <= NEAR_HOP && value > hop).then_some(value - hop)
+    };
+    let mut above = rounds.iter().zip(hops).map(of);
+    let ours = above.next().flatten()?;
+    above.flatten().reduce(f64::min).map(|best| ours / best)
 }
 
 pub fn json(mpis: &[&Mpi], found: &Found) {
-    let hardware = serde_json::json!({ "hop_ns": found.hops, "memcpy_bytes_per_s": found.copies });
+    let hardware = serde_json::json!({ "hop_ns_by_mpi": found.hops, "memcpy_bytes_per_s": found.copies });
     let versions: Vec<_> =
         mpis.iter().map(|mpi| serde_json::json!({ "name": mpi.name, "version": mpi.version })).collect();
     println!("{}", serde_json::json!({ "mpis": versions, "hardware": hardware }));
@@ -233,10 +266,27 @@ mod tests {
 
     #[test]
     fn latencies_are_judged_in_rounds_whose_cores_were_near_and_against_the_best_of_that_round() {
-        let rounds = [vec![Some(100.0), Some(300.0)], vec![Some(150.0), Some(200.0)], vec![Some(250.0), None]];
-        assert_eq!(added(&rounds, 0, 50.0), Some(0.5));
-        assert_eq!(added(&rounds, 0, 71.0), None);
-        assert_eq!(added(&rounds, 1, 50.0).map(|ratio| (ratio * 3.0).round()), Some(5.0));
-        assert_eq!(added(&rounds, 2, 50.0), None);
+        let rounds = [vec![Some(100.0), Some(300.0)], vec![Some(150.0), Some(200.0)], vec![Some(260.0), None]];
+        let hops = [vec![Some(50.0), Some(60.0)], vec![Some(50.0), Some(60.0)], vec![Some(50.0), Some(60.0)]];
+        assert_eq!(added(&rounds, &hops, 0), Some(0.5));
+        assert_eq!(added(&rounds, &hops, 1).map(|ratio| (ratio * 140.0).round()), Some(240.0));
+        assert_eq!(added(&rounds, &hops, 2), None);
+        // Who ran while the cores were apart is not compared with; ours apart: no round to judge by.
+        let apart = [hops[0].clone(), vec![Some(71.0); 2], hops[2].clone()];
+        assert_eq!(added(&rounds, &apart, 0).map(|ratio| (ratio * 210.0).round()), Some(50.0));
+        assert_eq!(added(&rounds, &[vec![Some(71.0); 2], vec![], vec![]], 0), None);
+    }
+
+    #[test]
+    fn near_runs_are_compared_by_themselves() {
+        let mut found =
+            Found { hops: vec![vec![Some(50.0), Some(200.0)], vec![Some(200.0), Some(50.0)]], ..Found::default() };
+        for (index, round, text) in
+            [(0, 0, "latency 8 100"), (0, 1, "latency 8 900"), (1, 0, "latency 8 800"), (1, 1, "latency 8 200")]
+        {
+            found.take(text, NEAR, index, 2, round);
+        }
+        let lines = compared(&found);
+        assert_eq!((lines[0].near, lines[0].ratio), (Some(0.5), Some(900.0 / 800.0)));
     }
 }
