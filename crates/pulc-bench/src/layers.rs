@@ -70,6 +70,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
         println!(
             "hardware: a cache line handed over, on one core the core itself by yielding; its bandwidth is memcpy."
         );
+        println!("socket, threads: blocking calls through the bypass, between two processes and two threads of one.");
+        found.taxes().iter().for_each(|tax| println!("{tax}"));
         found.notes.iter().for_each(|note| println!("{note}"));
     }
     Ok(if found.failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -1,5 +1,5 @@
 #![doc = include_str!("../README.md")]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod am;
 mod attach;
@@ -14,6 +14,8 @@ mod kernel;
 mod layers;
 mod measure;
 mod memory;
+#[allow(unsafe_code)]
+mod mpi_door;
 mod net;
 mod offload;
 mod pair;
@@ -26,6 +28,7 @@ mod rounds;
 mod row;
 mod shares;
 mod socket_end;
+mod socket_layer;
 mod socket_mpi;
 mod socket_nginx;
 mod socket_programs;
@@ -85,6 +88,8 @@ enum What {
     #[command(hide = true)]
     SocketEnd(socket_end::Args),
     #[command(hide = true)]
+    SocketLayer(socket_layer::Args),
+    #[command(hide = true)]
     Worker { core: u32 },
     #[command(hide = true)]
     Partner(switch::OfPartner),
@@ -106,6 +111,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
         What::Attach(args) => attach::run(args),
         What::Sockets(args) => sockets::run(args),
         What::SocketEnd(args) => socket_end::run(args).map(|()| ExitCode::SUCCESS),
+        What::SocketLayer(args) => socket_layer::run(args).map(|()| ExitCode::SUCCESS),
         What::Peers(args) => peers::run(args),
         What::Queue(args) => queue::run(args),
         What::Daemons(args) => daemons::run(args),

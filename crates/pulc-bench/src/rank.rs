@@ -3,7 +3,7 @@
 use crate::am::Am;
 use crate::measure::{BYTES_MIN, Buffers, Channel, answer, ask};
 use crate::row::{self, Layer, Place, Row};
-use crate::{Error, calls, ring, waiting};
+use crate::{Error, calls, mpi_door, ring, waiting};
 use pulc::{Address, From, Match, Port, Pulc, Rank};
 use pulc_base::clock::Nanos;
 use pulc_hal::os::cpu;
@@ -82,44 +82,48 @@ struct How {
 }
 
 fn messages(how: How, sizes: &[usize], cores: &[u32]) -> Result<(), Error> {
+    if how.layer == Layer::Mpi {
+        return mpi_door::joined(cores, |mpi| measure(mpi.rank, mpi, how, sizes));
+    }
     let pulc = Pulc::attach().map_err(port_error)?;
     if let Some(core) = cores.get(pulc.rank().0 as usize) {
         cpu::pin_to(&[*core])?;
     }
-    let peer = Rank(1 - pulc.rank().0.min(1));
+    let me = pulc.rank().0;
+    let peer = Rank(1 - me.min(1));
     match how.layer {
         Layer::Rawdata => {
             let channel = pulc.open_channel(peer, 1).map_err(port_error)?;
-            measure(&pulc, &mut Raw { channel, polls: false }, how, sizes)
+            measure(me, &mut Raw { channel, polls: false }, how, sizes)
         }
         Layer::Shared => {
             let channel = pulc.open_channel(peer, 1).map_err(port_error)?;
             let longest = sizes.iter().copied().max().unwrap_or_default().max(BYTES_MIN);
             let mut block = pulc::alloc(longest).map_err(port_error)?;
             block.fill(0);
-            measure(&pulc, &mut Shared { channel, block }, how, sizes)
+            measure(me, &mut Shared { channel, block }, how, sizes)
         }
         Layer::Port => {
             let port = pulc.open_port(NAME).map_err(port_error)?;
             let mut ports = Ports { port, peer, address: Address::new(peer, NAME), polls: false };
-            measure(&pulc, &mut ports, how, sizes)
+            measure(me, &mut ports, how, sizes)
         }
         Layer::Am | Layer::Leaf => {
             let largest = sizes.iter().copied().max().unwrap_or_default();
             let mut am = Am::open(&pulc, largest, how.layer == Layer::Leaf)?;
-            if pulc.rank() != Rank(0) {
+            if me != 0 {
                 return sizes.iter().try_for_each(|_| am.answer());
             }
-            measure(&pulc, &mut am, how, sizes)
+            measure(me, &mut am, how, sizes)
         }
         other => Err(Error::NotHere { layer: other.name(), why: "it is no interface".into() }),
     }
 }
 
-fn measure(pulc: &Pulc, channel: &mut impl Channel, how: How, sizes: &[usize]) -> Result<(), Error> {
+fn measure(me: u32, channel: &mut impl Channel, how: How, sizes: &[usize]) -> Result<(), Error> {
     for &bytes in sizes {
         let buffers = Buffers::new(bytes, how.apart);
-        if pulc.rank() != Rank(0) {
+        if me != 0 {
             answer(channel, buffers)?;
             continue;
         }

@@ -5,12 +5,12 @@ use crate::job::Job;
 use crate::net::tag_price_ns;
 use crate::pair::{Pair, Seat};
 use crate::row::{self, Layer, Place, Row};
-use crate::{Error, wire};
+use crate::{Error, mpi_door, socket_layer, wire};
 use pulc_base::clock::Nanos;
 use pulc_hal::os::cpu;
 use pulc_hal::os::signals::{SIGHUP, SIGINT, SIGTERM, SignalFd, describe};
 use pulc_link::OVERHEAD;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 
 /// Time of each of ping-pong and stream of one row in one round.
@@ -51,6 +51,9 @@ const PLAN: &[(Place, &[Layer])] = &[
             Layer::Port,
             Layer::Am,
             Layer::Leaf,
+            Layer::Mpi,
+            Layer::Socket,
+            Layer::Threads,
             Layer::Pipe,
             Layer::Unix,
             Layer::Tcp,
@@ -66,6 +69,9 @@ const PLAN: &[(Place, &[Layer])] = &[
             Layer::Port,
             Layer::Am,
             Layer::Leaf,
+            Layer::Mpi,
+            Layer::Socket,
+            Layer::Threads,
             Layer::Pipe,
             Layer::Unix,
             Layer::Tcp,
@@ -82,6 +88,7 @@ const PLAN: &[(Place, &[Layer])] = &[
             Layer::Port,
             Layer::Am,
             Layer::Leaf,
+            Layer::Mpi,
             Layer::Tcp,
             Layer::Udp,
             Layer::Gso,
@@ -93,7 +100,13 @@ const PLAN: &[(Place, &[Layer])] = &[
 pub fn measure(wanted: &Wanted) -> Result<Found, Error> {
     let cores = cpu::allowed_cores()?;
     let mut notes = Vec::new();
-    let mut run = Run { wanted, pairs: BTreeMap::new(), found: BTreeMap::new(), given_up: BTreeMap::new() };
+    let mut run = Run {
+        wanted,
+        pairs: BTreeMap::new(),
+        found: BTreeMap::new(),
+        given_up: BTreeMap::new(),
+        left_out: BTreeSet::new(),
+    };
     for &(place, layers) in PLAN {
         if !wanted.has_place(place) || !layers.iter().any(|layer| wanted.has_layer(*layer)) {
             continue;
@@ -103,6 +116,10 @@ pub fn measure(wanted: &Wanted) -> Result<Found, Error> {
             continue;
         }
         run.sit_down(place, &cores, &mut notes)?;
+    }
+    if wanted.has_layer(Layer::Mpi) && mpi_door::library().is_none() {
+        notes.push("mpi is left out: its library lies neither in lib beside this program's bin nor beside it".into());
+        run.left_out.insert(Layer::Mpi);
     }
     let tell_rounds = wanted.rounds > 1 && std::io::stderr().is_terminal();
     // An interrupt is looked at between rows, so that namespaces and daemons are taken down.
@@ -145,7 +162,9 @@ impl Found {
             if let Some(yard) = self.rounds.get(&(place, bytes, place.yardstick_of_bandwidth())) {
                 row.bandwidth_x = row::median_ratio(rounds, yard, bandwidth);
             }
-            if let Some(device) = self.rounds.get(&(place, bytes, Layer::Device)).filter(|_| layer.is_of_a_job()) {
+            if let Some(device) =
+                self.rounds.get(&(place, bytes, Layer::Device)).filter(|_| layer.is_of_a_job() || layer.is_bypassed())
+            {
                 row.latency_of_device = row::median_ratio(rounds, device, latency);
                 row.bandwidth_of_device = row::median_ratio(rounds, device, bandwidth);
             }
@@ -155,11 +174,37 @@ impl Found {
     }
 }
 
+impl Found {
+    /// What MPI adds to rawdata, which is the floor below all messages of any order: by place and size, in nanoseconds one way and as a
+    /// ratio, the medians of the differences and ratios within each round.
+    pub fn taxes(&self) -> Vec<String> {
+        let of_place = |place: Place| {
+            let sizes = self.rounds.iter().filter(|((at, _, layer), _)| *at == place && *layer == Layer::Mpi);
+            let words: Vec<String> = sizes.filter_map(|((_, bytes, _), mpi)| self.tax(place, *bytes, mpi)).collect();
+            (!words.is_empty()).then(|| format!("mpi over rawdata, {}: {}", place.name(), words.join("; ")))
+        };
+        [Place::Node, Place::Core, Place::Net].into_iter().filter_map(of_place).collect()
+    }
+
+    fn tax(&self, place: Place, bytes: usize, mpi: &[Row]) -> Option<String> {
+        let rawdata = self.rounds.get(&(place, bytes, Layer::Rawdata))?;
+        let latency = |row: &Row| row.latency_ns_p50;
+        let ratio = row::median_ratio(mpi, rawdata, latency)?;
+        let mut added: Vec<f64> =
+            mpi.iter().zip(rawdata).filter_map(|(mpi, rawdata)| Some(latency(mpi)? - latency(rawdata)?)).collect();
+        added.sort_by(f64::total_cmp);
+        let added = added.get(added.len() / 2)?;
+        let sign = if *added < 0.0 { "-" } else { "+" };
+        Some(format!("{} {sign}{} ({ratio:.2} x)", row::size(bytes), row::time(added.abs())))
+    }
+}
+
 struct Run<'a> {
     wanted: &'a Wanted,
     pairs: BTreeMap<Place, Bench>,
     found: BTreeMap<(Place, usize, Layer), Vec<Row>>,
     given_up: BTreeMap<(Place, Layer), String>,
+    left_out: BTreeSet<Layer>,
 }
 
 /// The two processes at one place, and what has to live as long as they do.
@@ -175,10 +220,13 @@ impl Run<'_> {
         let wanted = self.wanted;
         for &(place, layers) in PLAN {
             for &layer in layers.iter().filter(|layer| wanted.has_layer(**layer)) {
+                if self.left_out.contains(&layer) {
+                    continue;
+                }
                 if let Ok(signal) = signals.read() {
                     return Err(Error::Interrupted(describe(signal)));
                 }
-                if layer.is_of_a_job() {
+                if layer.is_of_a_job() || layer.is_bypassed() {
                     self.job(place, layer);
                     continue;
                 }
@@ -235,7 +283,7 @@ impl Run<'_> {
         }
     }
 
-    /// Measures all sizes of an interface once, in a job of two ranks.
+    /// Measures all sizes of an interface once, in a job of two ranks or in two programs.
     fn job(&mut self, place: Place, layer: Layer) {
         let Some(bench) = self.pairs.get_mut(&place) else { return };
         if self.given_up.contains_key(&(place, layer)) {
@@ -271,24 +319,29 @@ impl Bench {
             return Ok(Vec::new());
         }
         let limit = JOB_LIMIT + Nanos(budget.0.saturating_mul(20 * sizes.len() as u64));
+        let list = |words: Vec<String>| words.join(",");
+        let budget = (budget.0 / 1000).to_string();
+        let sizes = list(sizes.iter().map(usize::to_string).collect());
+        let cores = list(self.seats.iter().map(|seat| seat.core.to_string()).collect());
+        let mut words = vec!["--place", place.name(), "--budget-us", &budget, "--bytes", &sizes, "--cores", &cores];
+        if wanted.apart {
+            words.push("--apart");
+        }
+        if layer.is_bypassed() {
+            return read_rows(&socket_layer::launch(layer, &words)?);
+        }
         if let Some(wire) = &mut self.wire {
             wire.start_daemons()?;
         }
         let nodes = (place == Place::Net).then_some(2);
         let job = Job { enter: &self.seats[0].enter, ranks: 2, nodes, limit, options: &[] };
-        let list = |words: Vec<String>| words.join(",");
-        let budget = (budget.0 / 1000).to_string();
-        let sizes = list(sizes.iter().map(usize::to_string).collect());
-        let cores = list(self.seats.iter().map(|seat| seat.core.to_string()).collect());
-        let mut words = vec!["messages", "--layer", layer.name(), "--place", place.name(), "--budget-us", &budget];
-        words.extend(["--bytes", &sizes, "--cores", &cores]);
-        if wanted.apart {
-            words.push("--apart");
-        }
-        let text = job.run_ranks(&words)?;
-        let rows = text.lines().map(|line| serde_json::from_str(line).map_err(|_| Error::Nonsense(line.to_string())));
-        rows.collect()
+        read_rows(&job.run_ranks(&[&["messages", "--layer", layer.name()], &words[..]].concat())?)
     }
+}
+
+/// Rows as the measured processes write them.
+fn read_rows(text: &str) -> Result<Vec<Row>, Error> {
+    text.lines().map(|line| serde_json::from_str(line).map_err(|_| Error::Nonsense(line.to_string()))).collect()
 }
 
 /// What 44 datagrams hold.
@@ -303,4 +356,23 @@ fn prices() -> String {
          44 of them; encrypted {:.0}, {:.0} and {:.0} ns",
         small[0], full[0], train[0], small[1], full[1], train[1]
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Figures;
+
+    #[test]
+    fn the_tax_of_mpi_is_taken_within_rounds() {
+        let row =
+            |layer, ns| Row::new(layer, Place::Node, 8, Figures { latency_ns_p50: Some(ns), ..Figures::default() });
+        let rows = |layer, all: [f64; 3]| all.map(|ns| row(layer, ns)).to_vec();
+        let mut found = Found { rounds: BTreeMap::new(), notes: Vec::new(), failed: false };
+        assert!(found.taxes().is_empty());
+        found.rounds.insert((Place::Node, 8, Layer::Mpi), rows(Layer::Mpi, [150.0, 600.0, 160.0]));
+        assert!(found.taxes().is_empty());
+        found.rounds.insert((Place::Node, 8, Layer::Rawdata), rows(Layer::Rawdata, [100.0, 400.0, 120.0]));
+        assert_eq!(found.taxes(), ["mpi over rawdata, node: 8 B +50 ns (1.50 x)"]);
+    }
 }

@@ -26,6 +26,12 @@ pub enum Layer {
     Am,
     /// The same with leaf handlers, up to 64 bytes
     Leaf,
+    /// MPI, through the library that programs of the MPICH ABI load
+    Mpi,
+    /// TCP of an unmodified program, through the sockets bypass
+    Socket,
+    /// The same between two threads of one process
+    Threads,
     Pipe,
     Unix,
     Tcp,
@@ -95,7 +101,12 @@ impl Layer {
 
     /// Whether its processes are ranks of a job, started by the launcher.
     pub fn is_of_a_job(self) -> bool {
-        matches!(self, Layer::Rawdata | Layer::Shared | Layer::Port | Layer::Am | Layer::Leaf)
+        matches!(self, Layer::Rawdata | Layer::Shared | Layer::Port | Layer::Am | Layer::Leaf | Layer::Mpi)
+    }
+
+    /// Whether it is an unmodified program's socket, started with the bypass before it.
+    pub fn is_bypassed(self) -> bool {
+        matches!(self, Layer::Socket | Layer::Threads)
     }
 
     pub fn name(self) -> &'static str {
@@ -109,6 +120,9 @@ impl Layer {
             Layer::Port => "port",
             Layer::Am => "am",
             Layer::Leaf => "leaf",
+            Layer::Mpi => "mpi",
+            Layer::Socket => "socket",
+            Layer::Threads => "threads",
             Layer::Pipe => "pipe",
             Layer::Unix => "unix",
             Layer::Tcp => "tcp",

@@ -198,7 +198,7 @@ fn ends(what: &str, path: Path, cores: Cores, clients: u32, millis: u32) -> Resu
 }
 
 /// Bytes that went through rings since this user's broker is there; none without one.
-fn ring_bytes() -> Result<u64, Error> {
+pub fn ring_bytes() -> Result<u64, Error> {
     let said = output(&[this_program()?, "sockets".into()], LIMIT).unwrap_or_default();
     let bytes = said.lines().find_map(|line| line.strip_prefix("so far ")?.split(' ').next()?.parse().ok());
     Ok(bytes.unwrap_or(0))

@@ -63,8 +63,15 @@ fn measure(task: &Task, line: &Line) -> Result<Option<Figures>, Error> {
         Layer::Tcp => both(task, &mut kernel::tcp(task, line)?),
         Layer::Udp => both(task, &mut kernel::udp(task, line)?),
         Layer::Gso => both(task, &mut offload::runs(task, line)?),
-        Layer::Rawdata | Layer::Shared | Layer::Port | Layer::Am | Layer::Leaf => {
-            Err(Error::NotHere { layer: task.layer.name(), why: "its processes are started by the launcher".into() })
+        Layer::Rawdata
+        | Layer::Shared
+        | Layer::Port
+        | Layer::Am
+        | Layer::Leaf
+        | Layer::Mpi
+        | Layer::Socket
+        | Layer::Threads => {
+            Err(Error::NotHere { layer: task.layer.name(), why: "its processes are started in another way".into() })
         }
     }
 }

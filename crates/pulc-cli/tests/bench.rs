@@ -44,7 +44,8 @@ fn layers_on_one_node_gives_every_row_with_exactly_the_agreed_fields() {
     let rows = rows(&finished.stdout);
     rows.iter().for_each(expect_fields);
     for (place, bytes) in places.iter().flat_map(|place| [(place, 8), (place, 4096)]) {
-        for layer in ["hardware", "device", "rawdata", "port", "am", "pipe", "unix", "tcp", "udp"] {
+        let floors = ["hardware", "device", "rawdata", "port", "am", "mpi", "socket", "threads"];
+        for layer in floors.into_iter().chain(["pipe", "unix", "tcp", "udp"]) {
             let is_it =
                 |row: &&serde_json::Value| row["layer"] == layer && row["place"] == *place && row["bytes"] == bytes;
             assert_eq!(rows.iter().filter(is_it).count(), 1, "{layer} on {place} with {bytes}: {finished:?}");
@@ -64,7 +65,7 @@ fn layers_between_two_nodes_measures_device_link_and_port_over_real_daemons() {
         "--places",
         "net",
         "--layers",
-        "device,link,encrypted,rawdata,port,am,tcp,udp,gso",
+        "device,link,encrypted,rawdata,port,am,mpi,tcp,udp,gso",
         "--bytes",
         "8,100000",
     ];
@@ -72,7 +73,7 @@ fn layers_between_two_nodes_measures_device_link_and_port_over_real_daemons() {
     assert!(finished.stderr.contains("two network namespaces"), "{finished:?}");
     let rows = rows(&finished.stdout);
     let layers: Vec<_> = rows.iter().filter_map(|row| row["layer"].as_str()).collect();
-    let wanted = ["device", "link", "encrypted", "rawdata", "port", "am", "tcp", "udp", "gso"];
+    let wanted = ["device", "link", "encrypted", "rawdata", "port", "am", "mpi", "tcp", "udp", "gso"];
     assert_eq!(layers, [wanted, wanted].concat());
     rows.iter().for_each(expect_fields);
     assert!(rows.iter().all(|row| row["place"] == "net"), "{finished:?}");
