@@ -37,13 +37,16 @@ fn target(text: &str) -> Result<u32, String> {
 }
 
 pub fn run(args: &Args) -> ExitCode {
-    let Ok(broker) = sockets_broker::connect() else {
+    // The user's own, and the system's for connections with other users.
+    let brokers: Vec<Seqpacket> =
+        [sockets_broker::connect(), sockets_broker::connect_system()].into_iter().flatten().collect();
+    if brokers.is_empty() {
         println!("no connections: no broker runs; `pulc bypass` starts one");
         return ExitCode::SUCCESS;
-    };
+    }
     let outcome = match &args.command {
-        None => list(&broker),
-        Some(Action::Demote { which }) => demote(&broker, *which),
+        None => list(&brokers),
+        Some(Action::Demote { which }) => demote(&brokers, *which),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -72,18 +75,20 @@ const END: &str = ".";
 /// Before what is said of all connections.
 const REMARK: char = '#';
 
-fn list(broker: &Seqpacket) -> io::Result<()> {
-    broker.send(&Request::List.encode(), &[])?;
+fn list(brokers: &[Seqpacket]) -> io::Result<()> {
     let mut rows = vec![HEADINGS.map(str::to_owned).to_vec()];
     let mut remarks = Vec::new();
-    let mut is_over = false;
-    while !is_over {
-        for row in receive(broker)?.lines() {
-            is_over = row == END;
-            match row.strip_prefix(REMARK) {
-                Some(remark) => remarks.push(remark.to_owned()),
-                None if is_over => {}
-                None => rows.push(row.split('\t').map(str::to_owned).collect()),
+    for broker in brokers {
+        broker.send(&Request::List.encode(), &[])?;
+        let mut is_over = false;
+        while !is_over {
+            for row in receive(broker)?.lines() {
+                is_over = row == END;
+                match row.strip_prefix(REMARK) {
+                    Some(remark) => remarks.push(remark.to_owned()),
+                    None if is_over => {}
+                    None => rows.push(row.split('\t').map(str::to_owned).collect()),
+                }
             }
         }
     }
@@ -100,8 +105,12 @@ fn list(broker: &Seqpacket) -> io::Result<()> {
     Ok(())
 }
 
-fn demote(broker: &Seqpacket, pid: u32) -> io::Result<()> {
-    broker.send(&Request::Demote(pid).encode(), &[])?;
-    println!("{} connections go back to the kernel with their next bytes", receive(broker)?);
+fn demote(brokers: &[Seqpacket], pid: u32) -> io::Result<()> {
+    let mut count = 0;
+    for broker in brokers {
+        broker.send(&Request::Demote(pid).encode(), &[])?;
+        count += receive(broker)?.trim().parse::<u64>().unwrap_or(0);
+    }
+    println!("{count} connections go back to the kernel with their next bytes");
     Ok(())
 }

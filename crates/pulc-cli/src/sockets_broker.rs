@@ -1,7 +1,7 @@
 //! `pulc sockets-broker`: the broker of a user's bypassed connections, started in the background by whoever needs it first. Hidden.
 
 use pulc_hal::os::fdpass::Seqpacket;
-use pulc_sockets::message::broker_name;
+use pulc_sockets::message::{SYSTEM_NAME, broker_name};
 use rustix::process::geteuid;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::process::{Command, ExitCode, Stdio};
@@ -50,6 +50,13 @@ pub fn run(args: &Args) -> ExitCode {
 /// A line to this user's broker.
 pub fn connect() -> io::Result<Seqpacket> {
     Seqpacket::connect(&broker_name(geteuid().as_raw()))
+}
+
+/// A line to the broker that meets ends of different users, if root runs one.
+pub fn connect_system() -> io::Result<Seqpacket> {
+    let broker = Seqpacket::connect(&SYSTEM_NAME)?;
+    // Whoever else listens there may be anybody.
+    if broker.peer()?.uid == 0 { Ok(broker) } else { Err(io::ErrorKind::PermissionDenied.into()) }
 }
 
 fn myself() -> Command {

@@ -173,6 +173,58 @@ fn a_killed_broker_hangs_nobody_neither_open_rings_nor_new_connections() {
     assert_eq!(said.matches("client: all echoes were right").count(), 2, "{said}{words}");
 }
 
+/// Two users; the second must not be the first's.
+const USERS: [&str; 2] = ["50701", "50702"];
+
+/// An echo server of the one user and its client of the other, beside a psid of root that has been told `between`; what was said.
+fn two_users(between: &str, client: &str) -> String {
+    let script = programs().join("echo.py").display().to_string();
+    let [one, other] =
+        USERS.map(|user| format!("setpriv --reuid={user} --regid={user} --clear-groups env HOME=/tmp $PULC bypass"));
+    let line = format!(
+        "ip link set lo up && mount -t tmpfs none /tmp && mkdir -m 700 /tmp/psid && $PULC up --listen 127.0.0.1:7999 >&2 && \
+         {{ {one} python3 {script} server & SERVER=$!; {other} python3 {script} {client}; wait $SERVER; $PULC down >&2; }}"
+    );
+    let mut command = Command::new("timeout");
+    command.args([
+        "-k",
+        "5",
+        "200",
+        "unshare",
+        "--net",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "sh",
+        "-c",
+        &line,
+    ]);
+    command.env_remove("LD_PRELOAD").env("PULC", PULC).env("PULC_STATE_DIR", "/tmp/psid");
+    if !between.is_empty() {
+        command.env("PULC_SOCKETS_BETWEEN", between);
+    }
+    let (said, words) = text(&command.output().unwrap());
+    format!("{said}{words}")
+}
+
+#[test]
+fn users_meet_only_where_a_psid_of_root_allows_it() {
+    if !rustix::process::geteuid().is_root() {
+        skipped("users_meet_only_where_a_psid_of_root_allows_it", "nobody but root can be two users");
+        return;
+    }
+    let [one, other] = USERS;
+    let said = two_users(&format!("1:2,{one}:{other}"), "client");
+    assert!(said.contains("client: all echoes were right"), "{said}");
+    assert!(said.contains("ring,ring") && said.contains("kernel,kernel"), "{said}");
+    for between in ["", "1:2"] {
+        let said = two_users(between, "until 'belongs to another user'");
+        assert!(said.contains("client: all echoes were right"), "{between:?}: {said}");
+        assert!(!said.contains("ring,ring"), "{between:?}: {said}");
+    }
+}
+
 #[test]
 fn the_benchmark_tells_every_figure() {
     if cannot_isolate("the_benchmark_tells_every_figure") {

@@ -8,10 +8,10 @@ use crate::{addresses, asleep, settings};
 use libc::{c_int, c_void};
 use pulc_hal::os::tcp_counts;
 use pulc_sockets::message::{
-    ANSWER_BYTES, Answer, Join, NAME_BYTES, NO_BOARD, NO_SLOT, Place, Reason, Report, Request, broker_name,
+    ANSWER_BYTES, Answer, Join, NAME_BYTES, NO_BOARD, NO_SLOT, Place, Reason, Report, Request, SYSTEM_NAME, broker_name,
 };
-use pulc_sockets::{Board, End, Side};
-use std::os::fd::{AsFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use pulc_sockets::{Board, End, Side, Window, window};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How long the broker may take.
@@ -58,22 +58,86 @@ pub fn join(fd: c_int, role: Role) -> Result<End, Reason> {
     if !settings::includes(local.port) && !settings::includes(remote.port) {
         return Err(Reason::Excluded);
     }
-    let (channel, slot) = joined(fd, side, false, local, remote)?;
-    End::join(channel.as_fd(), side, slot, std::process::id()).map_err(|_| Reason::NoMemory)
+    match joined(fd, side, false, local, remote) {
+        Ok((channel, slot)) => End::join(channel.as_fd(), side, slot, std::process::id()).map_err(|_| Reason::NoMemory),
+        Err(Reason::PeerOfAnotherUser) => across(fd, role, side, local, remote),
+        Err(reason) => Err(reason),
+    }
+}
+
+/// The same where the other end belongs to another user: both ask the system's broker, if there is one, which has a policy.
+fn across(fd: c_int, role: Role, side: Side, local: Place, remote: Place) -> Result<End, Reason> {
+    let cookie = option(fd, libc::SOL_SOCKET, SO_COOKIE).ok_or(Reason::NotTcp)?;
+    let broker = match connect(&SYSTEM_NAME, 0) {
+        Ok(broker) if is_roots(&broker) => broker,
+        // Whoever else listens there may be anybody.
+        Ok(_) | Err(_) => return Err(Reason::PeerOfAnotherUser),
+    };
+    let (slot, board) = asleep::shown_as();
+    let fresh = if slot == NO_SLOT {
+        if !asleep::will_show() {
+            // Another thread is about to.
+            return Err(Reason::Slow);
+        }
+        match window::create() {
+            Ok(fresh) => Some(fresh),
+            Err(_) => {
+                asleep::shows_nothing();
+                return Err(Reason::NoMemory);
+            }
+        }
+    } else {
+        None
+    };
+    let request = Request::Join(Join { side, is_datagram: false, cookie, local, remote, slot, board });
+    let asked = ask(&broker, &request, fresh.as_ref().map(|(_, shown)| shown.as_fd()));
+    if let Some((shown, _)) = fresh {
+        match &asked {
+            Ok((answer, ..)) if answer.slot != NO_SLOT => asleep::show(shown, answer.board, answer.slot),
+            _ => asleep::shows_nothing(),
+        }
+    }
+    let (answer, channel, theirs) = asked.map_err(|number| slow_or(number, Reason::PeerOfAnotherUser))?;
+    if answer.reason != Reason::None {
+        return Err(answer.reason);
+    }
+    let theirs = Window::map(theirs.ok_or(Reason::NoBroker)?).map_err(|_| Reason::NoMemory)?;
+    let channel = channel.ok_or(Reason::NoBroker)?;
+    let end = End::join_across(channel.as_fd(), side, std::process::id(), theirs).map_err(|_| Reason::NoMemory)?;
+    // This user's own broker has it on its list of those that stay on the kernel.
+    report(fd, role, Reason::None);
+    Ok(end)
+}
+
+/// Of an error number; a broker that took too long is left in peace for a while.
+fn slow_or(number: i32, otherwise: Reason) -> Reason {
+    match number {
+        libc::EAGAIN | libc::EINTR => {
+            NOT_BEFORE.store(now_ms() + PAUSE_MS, Ordering::Relaxed);
+            Reason::Slow
+        }
+        _ => otherwise,
+    }
+}
+
+/// Whether root is at the other end, as the kernel saw it when that began to listen.
+fn is_roots(broker: &OwnedFd) -> bool {
+    let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes to `who`.
+    let asked = unsafe {
+        let (at, len) = (&raw mut who, &raw mut len);
+        libc::syscall(libc::SYS_getsockopt, broker.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, at, len)
+    };
+    asked == 0 && who.uid == 0
 }
 
 /// The memory that the broker gives for a socket, and this process's slot of the board.
 pub fn joined(fd: c_int, side: Side, is_datagram: bool, local: Place, remote: Place) -> Result<(OwnedFd, u32), Reason> {
     let cookie = option(fd, libc::SOL_SOCKET, SO_COOKIE).ok_or(Reason::NotTcp)?;
     let request = Join { side, is_datagram, cookie, local, remote, slot: asleep::slot(), board: asleep::number() };
-    let asked = connect(0).and_then(|broker| ask(&broker, &Request::Join(request)));
-    let (answer, channel, board) = asked.map_err(|number| match number {
-        libc::EAGAIN | libc::EINTR => {
-            NOT_BEFORE.store(now_ms() + PAUSE_MS, Ordering::Relaxed);
-            Reason::Slow
-        }
-        _ => Reason::NoBroker,
-    })?;
+    let asked = connect(&own_broker(), 0).and_then(|broker| ask(&broker, &Request::Join(request), None));
+    let (answer, channel, board) = asked.map_err(|number| slow_or(number, Reason::NoBroker))?;
     if answer.reason != Reason::None {
         return Err(answer.reason);
     }
@@ -93,12 +157,11 @@ pub fn joined(fd: c_int, side: Side, is_datagram: bool, local: Place, remote: Pl
 
 /// Tells the broker why a connection stays on the kernel, for `pulc sockets`. Waits for nothing.
 pub fn report(fd: c_int, role: Role, reason: Reason) {
-    use std::os::fd::AsRawFd as _;
     if !settings::promotes() {
         return;
     }
     let Ok((side, local, remote)) = places(fd, role) else { return };
-    let Ok(broker) = connect(libc::SOCK_NONBLOCK) else { return };
+    let Ok(broker) = connect(&own_broker(), libc::SOCK_NONBLOCK) else { return };
     let bytes = Request::Report(Report { side, reason, local, remote }).encode();
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     // SAFETY: readable bytes, no address.
@@ -119,8 +182,14 @@ pub fn place(fd: c_int, call: libc::c_long) -> Result<Place, Reason> {
     addresses::decode(&address).ok_or(Reason::NotTcp)
 }
 
-/// A line to the broker, or the error number.
-fn connect(flags: c_int) -> Result<OwnedFd, i32> {
+/// Name of this user's broker.
+fn own_broker() -> [u8; NAME_BYTES] {
+    // SAFETY: a system call without memory.
+    broker_name(unsafe { libc::syscall(libc::SYS_geteuid) } as u32)
+}
+
+/// A line to a broker, or the error number.
+fn connect(name: &[u8; NAME_BYTES], flags: c_int) -> Result<OwnedFd, i32> {
     // SAFETY: plain system calls on memory of this function; the descriptor is new and nobody else's.
     unsafe {
         let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | flags;
@@ -132,9 +201,8 @@ fn connect(flags: c_int) -> Result<OwnedFd, i32> {
         }
         let mut address: libc::sockaddr_un = std::mem::zeroed();
         address.sun_family = libc::AF_UNIX as libc::sa_family_t;
-        let name = broker_name(libc::syscall(libc::SYS_geteuid) as u32);
         for (to, from) in address.sun_path[1..].iter_mut().zip(name) {
-            *to = from as libc::c_char;
+            *to = *from as libc::c_char;
         }
         let len = size_of::<libc::sa_family_t>() + 1 + NAME_BYTES;
         result(libc::syscall(libc::SYS_connect, fd, &raw const address, len))?;
@@ -149,20 +217,30 @@ struct Control {
     fds: [c_int; 2],
 }
 
-/// An answer and the descriptors that came with it: the channel, and the board.
+/// An answer and the descriptors that came with it: the channel, and the board or the other end's window.
 type Asked = (Answer, Option<OwnedFd>, Option<OwnedFd>);
 
-/// One request, one answer; or the error number.
-fn ask(broker: &OwnedFd, request: &Request) -> Result<Asked, i32> {
-    use std::os::fd::AsRawFd as _;
-    let (fd, bytes) = (broker.as_raw_fd(), request.encode());
+/// One request, with a descriptor or not, one answer; or the error number.
+fn ask(broker: &OwnedFd, request: &Request, with: Option<BorrowedFd<'_>>) -> Result<Asked, i32> {
+    let (fd, mut bytes) = (broker.as_raw_fd(), request.encode());
     let mut answer = [0u8; ANSWER_BYTES];
     // SAFETY: all zeroes is a valid header of either kind; the kernel writes to `answer` and `control` within their lengths; descriptors
     // that it says it has made are new and nobody else's.
     unsafe {
-        let nowhere = std::ptr::null::<c_void>();
-        let flags = libc::MSG_NOSIGNAL;
-        result(libc::syscall(libc::SYS_sendto, fd, bytes.as_ptr(), bytes.len(), flags, nowhere, 0usize))?;
+        let mut rights: Control = std::mem::zeroed();
+        let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+        let mut header: libc::msghdr = std::mem::zeroed();
+        header.msg_iov = &raw mut part;
+        header.msg_iovlen = 1;
+        if let Some(with) = with {
+            rights.header.cmsg_level = libc::SOL_SOCKET;
+            rights.header.cmsg_type = libc::SCM_RIGHTS;
+            rights.header.cmsg_len = (size_of::<libc::cmsghdr>() + size_of::<c_int>()) as _;
+            rights.fds[0] = with.as_raw_fd();
+            header.msg_control = (&raw mut rights).cast();
+            header.msg_controllen = size_of::<Control>() as _;
+        }
+        result(libc::syscall(libc::SYS_sendmsg, fd, &raw const header, libc::MSG_NOSIGNAL))?;
         let mut control: Control = std::mem::zeroed();
         let mut part = libc::iovec { iov_base: answer.as_mut_ptr().cast(), iov_len: answer.len() };
         let mut header: libc::msghdr = std::mem::zeroed();

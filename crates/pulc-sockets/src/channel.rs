@@ -1,8 +1,9 @@
 //! One end of a channel: the memory, which side this is, and the words by which the ends tell each other what they are ready for.
 //! Sending is in `outgoing.rs`, receiving in `incoming.rs`, handing the connection to somebody else in `parting.rs`.
 
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, errno};
 use crate::layout::{RING_BYTES, Side, at_end, at_rx, at_tx, end, is_ring, rx, tx};
+use crate::lock::{Held, lock};
 use crate::memory::{AtomicU32, AtomicU64, Memory};
 use crate::ring;
 use std::sync::atomic::Ordering;
@@ -10,15 +11,28 @@ use std::sync::atomic::Ordering;
 use {
     crate::error::Error,
     crate::layout::{AT_MAGIC, CHANNEL_BYTES, MAGIC},
+    crate::lock::lock_within,
+    crate::window::{OWN_SLOT, Window},
     pulc_hal::HalError,
     pulc_hal::os::memfd,
     std::os::fd::{BorrowedFd, OwnedFd},
+    std::sync::atomic::AtomicBool,
 };
+
+/// Looks at a lock of a connection with another user, most of which give the core away: some tenths of a second at least.
+#[cfg(not(loom))]
+const LOOKS_ACROSS: u64 = 1 << 20;
 
 /// One process's (or family of forks') end.
 pub struct End {
     pub(crate) map: Memory,
     pub(crate) me: Side,
+    /// Who sleeps at the other end, if that belongs to another user.
+    #[cfg(not(loom))]
+    pub(crate) window: Option<Window>,
+    /// A lock was held longer than anybody needs: no call of this process waits for one again.
+    #[cfg(not(loom))]
+    is_broken: AtomicBool,
 }
 
 /// What an end says of itself.
@@ -110,11 +124,58 @@ impl End {
         if map.u64_at(AT_MAGIC).load(Ordering::Acquire) != MAGIC {
             return Err(Error::Memory(HalError::NotSharedMemory));
         }
-        let joined = End { map, me };
+        let joined = End { map, me, window: None, is_broken: AtomicBool::new(false) };
         joined.mine(end::SLOT).store(slot, Ordering::Relaxed);
         joined.mine(end::PID).store(pid, Ordering::Relaxed);
         joined.mine(end::JOINED).store(1, Ordering::SeqCst);
         Ok(joined)
+    }
+
+    /// The same where the other end belongs to another user, whose sleepers are seen through `window`; this process's own are in
+    /// [`OWN_SLOT`] of the board that it shows.
+    ///
+    /// # Errors
+    /// As [`End::join`].
+    #[cfg(not(loom))]
+    pub fn join_across(fd: BorrowedFd<'_>, me: Side, pid: u32, window: Window) -> Result<End, Error> {
+        let joined = End::join(fd, me, OWN_SLOT, pid)?;
+        Ok(End { window: Some(window), ..joined })
+    }
+
+    /// Takes one of the locks.
+    ///
+    /// # Errors
+    /// `EAGAIN` in a signal handler that has interrupted the holder. `ECONNRESET` where the other end belongs to another user and holds the
+    /// lock for longer than any use of it takes: no user's program waits for ever because another one wants it to.
+    #[inline]
+    pub(crate) fn hold<'a>(&self, word: &'a AtomicU32, kernel: &impl Kernel) -> Result<Held<'a>, i32> {
+        #[cfg(not(loom))]
+        if self.window.is_some() {
+            return self.hold_across(word, kernel);
+        }
+        lock(word, kernel).ok_or(errno::AGAIN)
+    }
+
+    #[cfg(not(loom))]
+    fn hold_across<'a>(&self, word: &'a AtomicU32, kernel: &impl Kernel) -> Result<Held<'a>, i32> {
+        let looks = if self.is_broken.load(Ordering::Relaxed) { 0 } else { LOOKS_ACROSS };
+        let held = lock_within(word, kernel, looks);
+        if matches!(held, Err(errno::CONNRESET)) {
+            self.is_broken.store(true, Ordering::Relaxed);
+        }
+        held
+    }
+
+    /// Whether the other end belongs to another user and its sleepers are seen through a window; then whether one may be asleep.
+    #[inline]
+    pub(crate) fn may_sleep_across(&self, word: u32) -> Option<bool> {
+        #[cfg(not(loom))]
+        return self.window.as_ref().map(|window| window.may_sleep(word));
+        #[cfg(loom)]
+        {
+            let _ = word;
+            None
+        }
     }
 
     pub fn side(&self) -> Side {

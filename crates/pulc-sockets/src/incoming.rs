@@ -5,7 +5,6 @@
 use crate::channel::{End, Flag};
 use crate::kernel::{Kernel, Wait, errno};
 use crate::layout::{RING_BYTES, at_bells, is_ring, rx, tx};
-use crate::lock::lock;
 use crate::ring;
 use std::io::IoSliceMut;
 use std::sync::atomic::Ordering;
@@ -28,6 +27,8 @@ enum Step {
 
 use Step::{Again, Is};
 
+/// More segments without a byte come only from an end that wants to keep its reader busy.
+const STEPS: u32 = 1 << 20;
 /// Bells are taken so many at a time.
 const BELLS: usize = 64;
 /// Bells that the other end's kernel may have on its way without hearing of them. It begins with ten at most.
@@ -38,16 +39,20 @@ const PARTS: usize = 16;
 impl End {
     /// Takes what has arrived, at most what `to` has room for (which must be some); or only looks at it. Never sleeps.
     pub fn receive(&self, kernel: &impl Kernel, to: &mut [IoSliceMut<'_>], peek: bool) -> Incoming {
-        let Some(_held) = lock(self.in_rx(rx::LOCK), kernel) else { return Incoming::Failed(errno::AGAIN) };
+        let _held = match self.hold(self.in_rx(rx::LOCK), kernel) {
+            Ok(held) => held,
+            Err(number) => return Incoming::Failed(number),
+        };
         self.receive_locked(kernel, to, peek)
     }
 
     pub(crate) fn receive_locked(&self, kernel: &impl Kernel, to: &mut [IoSliceMut<'_>], peek: bool) -> Incoming {
-        loop {
+        for _ in 0..STEPS {
             if let Is(incoming) = self.step(kernel, to, peek) {
                 return incoming;
             }
         }
+        Incoming::Failed(errno::CONNRESET)
     }
 
     /// Whether nothing can come but by the ring, and nothing is there: then a reader that sleeps need not ask the kernel before.

@@ -23,6 +23,8 @@ mod parting;
 pub mod place;
 mod ring;
 mod spinning;
+#[cfg(not(loom))]
+pub mod window;
 
 pub use board::Board;
 #[cfg(not(loom))]
@@ -36,3 +38,5 @@ pub use layout::{CHANNEL_BYTES, RING_BYTES, Side};
 pub use outgoing::Outgoing;
 pub use parting::Parting;
 pub use spinning::{Looked, Luck, Other, TOGETHER, look_around};
+#[cfg(not(loom))]
+pub use window::Window;

@@ -25,6 +25,10 @@ pub fn broker_name(uid: u32) -> [u8; NAME_BYTES] {
 }
 
 pub const NAME_BYTES: usize = 23;
+/// Name of the one broker of a network namespace that meets ends of different users: a system's psid, which has to be root's. A [`Join`] to it
+/// brings along, the first time, the memory in which its process shows who sleeps (`window`); `slot` and `board` are what that broker calls
+/// that memory and itself. What comes with the answer is the channel and the other end's window.
+pub const SYSTEM_NAME: [u8; NAME_BYTES] = *b"pulc-sockets-the-system";
 
 /// Address and port; IPv4 as the mapped IPv6 address, so that both ends of a connection have the same form.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -187,10 +191,11 @@ pub enum Reason {
     NoTrial = 21,
     NotOpen = 22,
     SharedPort = 23,
+    NotMet = 24,
 }
 
 impl Reason {
-    pub const ALL: [Reason; 24] = [
+    pub const ALL: [Reason; 25] = [
         Reason::None,
         Reason::NoBroker,
         Reason::NotTcp,
@@ -215,6 +220,7 @@ impl Reason {
         Reason::NoTrial,
         Reason::NotOpen,
         Reason::SharedPort,
+        Reason::NotMet,
     ];
 
     /// Whether it may be otherwise later: then the connection asks again.
@@ -228,7 +234,8 @@ impl Reason {
             | Reason::Slow
             | Reason::KernelSilent
             | Reason::NoTrial
-            | Reason::NotOpen => true,
+            | Reason::NotOpen
+            | Reason::NotMet => true,
             Reason::None
             | Reason::NotTcp
             | Reason::PeerElsewhere
@@ -277,6 +284,7 @@ impl Reason {
             Reason::KernelSilent => "the kernel did not say whose connection it is; it is asked again",
             Reason::NoTrial => "the broker could not make a connection of its own to try the kernel with",
             Reason::NotOpen => "not open both ways yet",
+            Reason::NotMet => "the other end, of another user, has not asked the system's broker yet",
             Reason::SharedPort => "other sockets may have its port too",
         }
     }

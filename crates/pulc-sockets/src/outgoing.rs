@@ -6,7 +6,6 @@ use crate::board::Board;
 use crate::channel::{End, Flag};
 use crate::kernel::{Kernel, errno};
 use crate::layout::{RING_BYTES, UNASKED_BYTES, at_bells, end, is_ring, rx, tx};
-use crate::lock::lock;
 use crate::memory::yield_now;
 use crate::ring;
 use std::io::IoSlice;
@@ -28,7 +27,10 @@ const PATIENCE: u32 = if cfg!(loom) { 1 } else { 20 };
 impl End {
     /// Sends what `parts` hold. Never sleeps; may give the core away a few times when the ring is full.
     pub fn send(&self, board: &Board, kernel: &impl Kernel, parts: &[IoSlice<'_>]) -> Outgoing {
-        let Some(_held) = lock(self.out_tx(tx::LOCK), kernel) else { return Outgoing::Failed(errno::AGAIN) };
+        let _held = match self.hold(self.out_tx(tx::LOCK), kernel) {
+            Ok(held) => held,
+            Err(number) => return Outgoing::Failed(number),
+        };
         let mut epoch = self.out_tx(tx::EPOCH).load(Ordering::Relaxed);
         if !is_ring(epoch) && self.may_enter(epoch) && self.enter(kernel, epoch) {
             epoch = epoch.wrapping_add(1);
@@ -60,7 +62,7 @@ impl End {
 
     /// Whatever is sent next, by whatever call, goes by the kernel until [`End::kernel_done`].
     pub fn send_by_kernel(&self, kernel: &impl Kernel) -> Result<(), i32> {
-        let Some(_held) = lock(self.out_tx(tx::LOCK), kernel) else { return Err(errno::AGAIN) };
+        let _held = self.hold(self.out_tx(tx::LOCK), kernel)?;
         let epoch = self.out_tx(tx::EPOCH).load(Ordering::Relaxed);
         if is_ring(epoch) {
             self.leave(kernel, epoch)?;
@@ -108,7 +110,7 @@ impl End {
         if self.out_rx(rx::SEEN).load(Ordering::SeqCst) != epoch {
             // The receiver may just now be taking bytes from the kernel without knowing that the ring has begun; what follows must
             // not be among them. Once its lock was free, it knows.
-            drop(lock(self.out_rx(rx::LOCK), kernel).ok_or(errno::AGAIN)?);
+            drop(self.hold(self.out_rx(rx::LOCK), kernel)?);
         }
         let sent = kernel.sent()?;
         self.out_tx64(tx::KERNEL_FROM).store(sent, Ordering::Relaxed);
@@ -203,14 +205,17 @@ impl End {
         let slot = self.theirs(end::SLOT).load(Ordering::Relaxed);
         let word = self.theirs(end::WORD).load(Ordering::SeqCst);
         let is_parked = self.theirs(end::PARKED).load(Ordering::SeqCst) != 0;
-        if !is_parked && !board.may_sleep(slot, word) {
+        // The board says nothing of another user's processes.
+        let across = self.may_sleep_across(word);
+        let may_sleep = across.unwrap_or_else(|| board.may_sleep(slot, word));
+        if !is_parked && !may_sleep {
             return false;
         }
         let bells = self.map.u32_at(at_bells(self.me));
         if bells.load(Ordering::SeqCst) != 0 && self.theirs(end::EDGE).load(Ordering::Relaxed) == 0 {
             return false;
         }
-        if !is_parked && board.is_rung(slot, word) {
+        if !is_parked && across.is_none() && board.is_rung(slot, word) {
             return false;
         }
         // Counted before it is sent: a bell that comes uncounted is taken away alone, a count without a bell would stay for ever.
@@ -222,7 +227,9 @@ impl End {
             }
             Err(number) => {
                 bells.store(0, Ordering::SeqCst);
-                board.unring(slot, word);
+                if across.is_none() {
+                    board.unring(slot, word);
+                }
                 number != errno::AGAIN
             }
         }

@@ -4,9 +4,8 @@
 
 use crate::channel::End;
 use crate::incoming::Incoming;
-use crate::kernel::{Kernel, errno};
+use crate::kernel::Kernel;
 use crate::layout::{RING_BYTES, is_ring, rx, tx};
-use crate::lock::lock;
 use crate::memory::yield_now;
 use crate::ring;
 use std::io::IoSliceMut;
@@ -36,7 +35,10 @@ impl End {
             return Parting::Failed(number);
         }
         self.kernel_done();
-        let Some(_reading) = lock(self.in_rx(rx::LOCK), kernel) else { return Parting::Failed(errno::AGAIN) };
+        let _reading = match self.hold(self.in_rx(rx::LOCK), kernel) {
+            Ok(held) => held,
+            Err(number) => return Parting::Failed(number),
+        };
         if let Some(result) = self.end_their_ring(kernel, &mut give) {
             return result;
         }
@@ -63,12 +65,12 @@ impl End {
     /// Before the kernel's stream ends: puts what stands in the ring into it, if it surely takes all of that at once. Otherwise the bytes
     /// stay where they are, for an end that knows of rings. `give` sends by the kernel, without waiting, and says how much went.
     pub fn flush(&self, kernel: &impl Kernel, mut give: impl FnMut(&[u8]) -> usize) {
-        let Some(_sending) = lock(self.out_tx(tx::LOCK), kernel) else { return };
+        let Ok(_sending) = self.hold(self.out_tx(tx::LOCK), kernel) else { return };
         let epoch = self.out_tx(tx::EPOCH).load(Ordering::Relaxed);
         if !is_ring(epoch) || self.unheard_bytes() == 0 || !kernel.has_room(RING_BYTES) {
             return;
         }
-        let Some(_reading) = lock(self.out_rx(rx::LOCK), kernel) else { return };
+        let Ok(_reading) = self.hold(self.out_rx(rx::LOCK), kernel) else { return };
         let Ok(from) = kernel.sent() else { return };
         let base = self.out_tx64(tx::BASE).load(Ordering::Relaxed);
         let put = self.out_tx64(tx::PUT).load(Ordering::Relaxed);
@@ -93,9 +95,9 @@ impl End {
 
     /// Does for the other end what it does itself when it goes back to the kernel, while it cannot send.
     fn end_their_ring(&self, kernel: &impl Kernel, give: &mut impl FnMut(&[u8]) -> bool) -> Option<Parting> {
-        let _sending = match lock(self.in_tx(tx::LOCK), kernel) {
-            Some(held) => held,
-            None => return Some(Parting::Failed(errno::AGAIN)),
+        let _sending = match self.hold(self.in_tx(tx::LOCK), kernel) {
+            Ok(held) => held,
+            Err(number) => return Some(Parting::Failed(number)),
         };
         let epoch = self.in_tx(tx::EPOCH).load(Ordering::SeqCst);
         let unread = self.unread();
@@ -126,8 +128,10 @@ impl End {
     fn move_unread(&self, give: &mut impl FnMut(&[u8]) -> bool) -> bool {
         let base = self.in_tx64(tx::BASE).load(Ordering::Acquire);
         let mut got = self.in_rx64(rx::GOT).load(Ordering::Relaxed);
-        while got != self.arrived() {
-            let there = self.arrived().wrapping_sub(got);
+        // Who sends is locked out.
+        let put = self.arrived();
+        while got != put {
+            let there = put.wrapping_sub(got);
             if there > RING_BYTES as u64 {
                 return false;
             }

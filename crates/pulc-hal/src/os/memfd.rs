@@ -309,6 +309,11 @@ impl ReadMap {
         unsafe { AtomicU64::from_ptr(self.bytes.aligned(offset)) }.load(order)
     }
 
+    /// The same for half as many bytes.
+    pub fn load_u32(&self, offset: usize, order: Ordering) -> u32 {
+        // SAFETY: as in `load_u64`.
+        unsafe { AtomicU32::from_ptr(self.bytes.aligned(offset)) }.load(order)
+    }
     /// Loads a word again and again; each time pairs with the producer's release store to it.
     #[inline(always)]
     pub fn watch_u64(&self, offset: usize) -> impl Fn() -> u64 {

@@ -16,6 +16,7 @@ use crate::jobs::{Jobs, JobsConfig, QueueLink};
 use crate::mesh::{Mesh, MeshConfig, MeshEvent};
 use crate::peer_message::PeerMsg;
 use crate::queue::{self, QueueConfig};
+use crate::sockets;
 use crate::stage::Staging;
 use clients::Clients;
 use pulc_base::log;
@@ -76,6 +77,7 @@ impl Daemon {
             SocketAddr::from_abstract_name(&keepers_socket)
                 .and_then(|name| UnixListener::bind_addr(&name))
                 .map_err(Error::io(format!("cannot listen for keepers on the abstract socket {keepers_socket:?}")))?;
+        sockets::start_if_wanted()?;
         state.keep_daemon_pid()?;
         Ok(Daemon { state, config, clients, keepers, keepers_socket, _lock: lock })
     }

@@ -2,6 +2,7 @@
 //! function, so nothing here is waited for.
 
 use super::diag::Found;
+use super::policy::Policy;
 use super::refusals::key;
 use pulc_sockets::Side;
 use pulc_sockets::message::{Join, Place, Reason};
@@ -19,11 +20,33 @@ pub struct Memory<M> {
     pub fd: Option<OwnedFd>,
 }
 
+/// Whose connections are met.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Whose {
+    /// One user's own.
+    User(u32),
+    /// Those between different users that a policy allows.
+    Between(Policy),
+}
+
+impl Whose {
+    /// Whether `asker` may have a channel for its end, whose socket is `mine`'s, with one of `other`.
+    fn allows(&self, asker: u32, mine: u32, other: u32) -> bool {
+        match self {
+            Whose::User(uid) => mine == *uid && other == *uid,
+            Whose::Between(policy) => asker == mine && mine != other && policy.allows(mine, other),
+        }
+    }
+}
+
 pub struct Connection<M> {
     pub active: Place,
     pub passive: Place,
     /// Of ends that have asked.
     pub pids: [u32; 2],
+    /// Whose they are, and what they show of their sleepers; of a user's own connections neither is kept.
+    pub users: [u32; 2],
+    pub windows: [Option<u32>; 2],
     cookies: [Option<u64>; 2],
     pub memory: Memory<M>,
 }
@@ -41,12 +64,12 @@ pub struct Connections<M> {
     unsettled: Vec<(Place, Place)>,
     /// Of connections that are over, until somebody has looked what they came to.
     pub over: Vec<Memory<M>>,
-    uid: u32,
+    whose: Whose,
 }
 
 impl<M> Connections<M> {
-    pub fn new(uid: u32) -> Connections<M> {
-        Connections { all: HashMap::new(), unsettled: Vec::new(), over: Vec::new(), uid }
+    pub fn new(whose: Whose) -> Connections<M> {
+        Connections { all: HashMap::new(), unsettled: Vec::new(), over: Vec::new(), whose }
     }
 
     pub fn len(&self) -> usize {
@@ -78,11 +101,11 @@ impl<M> Connections<M> {
         }
     }
 
-    /// One end asks. `make` makes a channel, `has_joined` looks into one. What is sent with the answer lies in the connection's memory.
+    /// One end asks, of this process and user. `make` makes a channel, `has_joined` looks into one. What is sent with the answer lies in the connection's memory.
     pub fn join(
         &mut self,
         join: &Join,
-        pid: u32,
+        (pid, uid): (u32, u32),
         mut find: impl FnMut(&Place, &Place) -> io::Result<Option<Found>>,
         has_joined: impl Fn(&M, Side) -> bool,
         make: impl FnOnce() -> Option<Memory<M>>,
@@ -97,7 +120,7 @@ impl<M> Connections<M> {
             return Err(Reason::NotTheSocket);
         }
         let other = find(&join.remote, &join.local).map_err(silent)?.ok_or(Reason::PeerElsewhere)?;
-        if other.uid != self.uid || mine.uid != self.uid {
+        if !self.whose.allows(uid, mine.uid, other.uid) {
             return Err(Reason::PeerOfAnotherUser);
         }
         let key = key(join.side, join.local, join.remote);
@@ -112,7 +135,15 @@ impl<M> Connections<M> {
             }
             let memory = make().ok_or(Reason::NoMemory)?;
             let (active, passive) = key;
-            let fresh = Connection { active, passive, pids: [0; 2], cookies: [None; 2], memory };
+            let fresh = Connection {
+                active,
+                passive,
+                pids: [0; 2],
+                users: [0; 2],
+                windows: [None; 2],
+                cookies: [None; 2],
+                memory,
+            };
             self.over.extend(self.all.insert(key, fresh).map(|earlier| earlier.memory));
         }
         let connection = self.all.get_mut(&key).ok_or(Reason::NoMemory)?;
@@ -123,6 +154,7 @@ impl<M> Connections<M> {
         }
         connection.cookies[me] = Some(mine.cookie);
         connection.pids[me] = pid;
+        connection.users[me] = uid;
         if connection.is_met() {
             self.unsettled.push(key);
         }
@@ -199,10 +231,10 @@ mod tests {
 
     #[test]
     fn two_ends_that_the_kernel_knows_get_one_channel() {
-        let mut all = Connections::new(7);
+        let mut all = Connections::new(Whose::User(7));
         let find = || kernel(Some((5, 7)), Some((6, 7)));
-        all.join(&join(Side::Active, 5), 100, find(), nobody, memory).unwrap();
-        let connection = all.join(&join(Side::Passive, 6), 200, find(), nobody, || panic!("made twice")).unwrap();
+        all.join(&join(Side::Active, 5), (100, 7), find(), nobody, memory).unwrap();
+        let connection = all.join(&join(Side::Passive, 6), (200, 7), find(), nobody, || panic!("made twice")).unwrap();
         assert_eq!(connection.pids, [100, 200]);
         assert!(connection.is_met() && connection.memory.fd.is_some());
         assert_eq!(all.len(), 1);
@@ -210,23 +242,23 @@ mod tests {
 
     #[test]
     fn whoever_missed_the_answer_asks_again_and_a_fork_does_not() {
-        let mut all = Connections::new(7);
+        let mut all = Connections::new(Whose::User(7));
         let find = || kernel(Some((5, 7)), Some((6, 7)));
         for _ in 0..3 {
-            let again = all.join(&join(Side::Active, 5), 100, find(), nobody, memory).unwrap();
+            let again = all.join(&join(Side::Active, 5), (100, 7), find(), nobody, memory).unwrap();
             assert_eq!(again.pids, [100, 0]);
         }
-        assert_eq!(reason(all.join(&join(Side::Active, 5), 101, find(), nobody, memory)), Reason::Forked);
-        all.join(&join(Side::Passive, 6), 200, find(), nobody, memory).unwrap();
+        assert_eq!(reason(all.join(&join(Side::Active, 5), (101, 7), find(), nobody, memory)), Reason::Forked);
+        all.join(&join(Side::Passive, 6), (200, 7), find(), nobody, memory).unwrap();
         assert!(all.has_asked(&join(Side::Passive, 6)) && !all.has_asked(&join(Side::Passive, 7)));
         all.withdraw(&join(Side::Passive, 6));
         assert!(!all.has_asked(&join(Side::Passive, 6)));
         assert_eq!(all.iter().next().unwrap().pids, [100, 0]);
-        all.join(&join(Side::Passive, 6), 200, find(), nobody, memory).unwrap();
+        all.join(&join(Side::Passive, 6), (200, 7), find(), nobody, memory).unwrap();
         let active_only = |_: &u32, side| side == Side::Active;
-        let again = all.join(&join(Side::Passive, 6), 200, find(), active_only, memory).unwrap();
+        let again = all.join(&join(Side::Passive, 6), (200, 7), find(), active_only, memory).unwrap();
         assert!(again.memory.fd.is_some(), "one end still needs it");
-        assert_eq!(reason(all.join(&join(Side::Active, 5), 100, find(), |_, _| true, memory)), Reason::Forked);
+        assert_eq!(reason(all.join(&join(Side::Active, 5), (100, 7), find(), |_, _| true, memory)), Reason::Forked);
         assert!(all.iter().all(|connection| connection.memory.fd.is_none()), "both have it");
         all.withdraw(&join(Side::Passive, 6));
         all.withdraw(&join(Side::Active, 5));
@@ -235,8 +267,9 @@ mod tests {
 
     #[test]
     fn whoever_has_not_the_socket_or_talks_to_somebody_elses_gets_nothing() {
-        let mut all = Connections::new(7);
-        let mut ask = |join: Join, client, server| reason(all.join(&join, 1, kernel(client, server), nobody, memory));
+        let mut all = Connections::new(Whose::User(7));
+        let mut ask =
+            |join: Join, client, server| reason(all.join(&join, (1, 7), kernel(client, server), nobody, memory));
         assert_eq!(ask(join(Side::Active, 9), Some((5, 7)), Some((6, 7))), Reason::NotTheSocket);
         assert_eq!(ask(join(Side::Active, 5), None, Some((6, 7))), Reason::NotTheSocket);
         assert_eq!(ask(join(Side::Active, 5), Some((5, 7)), None), Reason::PeerElsewhere);
@@ -244,16 +277,16 @@ mod tests {
         let itself = Join { remote: CLIENT, ..join(Side::Active, 5) };
         assert_eq!(ask(itself, Some((5, 7)), Some((6, 7))), Reason::NotTheSocket);
         let silence = |_: &Place, _: &Place| Err(io::ErrorKind::WouldBlock.into());
-        assert_eq!(reason(all.join(&join(Side::Active, 5), 1, silence, nobody, memory)), Reason::KernelSilent);
+        assert_eq!(reason(all.join(&join(Side::Active, 5), (1, 7), silence, nobody, memory)), Reason::KernelSilent);
     }
 
     #[test]
     fn the_end_of_an_earlier_connection_with_the_same_addresses_is_not_met() {
-        let mut all = Connections::new(7);
-        all.join(&join(Side::Passive, 6), 200, kernel(Some((5, 7)), Some((6, 7))), nobody, memory).unwrap();
+        let mut all = Connections::new(Whose::User(7));
+        all.join(&join(Side::Passive, 6), (200, 7), kernel(Some((5, 7)), Some((6, 7))), nobody, memory).unwrap();
         // Both sockets are new ones.
         let mut made = false;
-        let again = all.join(&join(Side::Active, 15), 100, kernel(Some((15, 7)), Some((16, 7))), nobody, || {
+        let again = all.join(&join(Side::Active, 15), (100, 7), kernel(Some((15, 7)), Some((16, 7))), nobody, || {
             made = true;
             memory()
         });
@@ -265,5 +298,18 @@ mod tests {
         assert_eq!(all.len(), 1, "not known to be gone");
         all.clear_up(kernel(None, None));
         assert_eq!(all.len(), 0);
+    }
+
+    #[test]
+    fn ends_of_different_users_meet_where_a_policy_says_so() {
+        let mut all = Connections::new(Whose::Between(Policy::parse("7:8").unwrap()));
+        let find = |server| kernel(Some((5, 7)), Some((6, server)));
+        let mut ask = |join: Join, who, server| reason(all.join(&join, (1, who), find(server), nobody, memory));
+        assert_eq!(ask(join(Side::Active, 5), 7, 9), Reason::PeerOfAnotherUser, "not in the policy");
+        assert_eq!(ask(join(Side::Active, 5), 7, 7), Reason::PeerOfAnotherUser, "a user's own broker does that");
+        assert_eq!(ask(join(Side::Active, 5), 8, 8), Reason::PeerOfAnotherUser, "somebody else's socket");
+        assert_eq!(ask(join(Side::Active, 5), 7, 8), Reason::None);
+        assert_eq!(ask(join(Side::Passive, 6), 8, 8), Reason::None);
+        assert_eq!(all.iter().next().unwrap().users, [7, 8]);
     }
 }

@@ -3,6 +3,7 @@
 use super::Broker;
 use super::connections::Connection;
 use super::inboxes::Inbox;
+use super::service::Service as _;
 use pulc_hal::os::fdpass::Seqpacket;
 use pulc_hal::os::memfd::WriteMap;
 use pulc_sockets::message::{Place, Reason};
@@ -32,19 +33,23 @@ impl Broker {
         for (places, refusal) in self.refusals.iter().filter(|(places, _)| !self.connections.contains(places)) {
             lines.push(row(refusal.pids, places, &Summary::default(), refusal.reason()));
         }
-        lines.push(END.to_owned());
-        let mut text = String::new();
-        for line in lines {
-            if !text.is_empty() {
-                text.push('\n');
-            }
-            text += &line;
-            if text.len() > LIST_BYTES && !push(client, &std::mem::take(&mut text)) {
-                return false;
-            }
-        }
-        text.is_empty() || push(client, &text)
+        send(client, lines)
     }
+}
+
+/// Sends the lines of a list, and its end.
+pub(super) fn send(client: &Seqpacket, lines: Vec<String>) -> bool {
+    let mut text = String::new();
+    for line in lines.into_iter().chain([END.to_owned()]) {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text += &line;
+        if text.len() > LIST_BYTES && !push(client, &std::mem::take(&mut text)) {
+            return false;
+        }
+    }
+    text.is_empty() || push(client, &text)
 }
 
 impl Broker {
@@ -58,7 +63,7 @@ impl Broker {
 }
 
 /// A connection that has a channel. `refused`: why an end has not got it.
-fn joined(connection: &Connection<WriteMap>, refused: Reason) -> String {
+pub(super) fn joined(connection: &Connection<WriteMap>, refused: Reason) -> String {
     let summary = summary(&connection.memory.map);
     let said = summary.reasons.map(Reason::of).into_iter().find(|reason| *reason != Reason::None);
     let is_there = summary.joined.iter().all(|joined| *joined);

@@ -4,19 +4,26 @@
 //! without it: it is needed to meet, not to talk. One thread, one loop, no runtime.
 //!
 //! It believes no end: what a connection is, whose it is and who its other end is, it asks the kernel.
+//!
+//! Ends of different users meet in the system's broker only (`across`), which root's psid runs where it has been told of a policy.
 
+mod across;
 mod connections;
 mod diag;
 mod inboxes;
 mod listing;
+mod policy;
 mod proof;
 mod refusals;
+mod service;
 mod slots;
+mod windows;
 
+pub(crate) use across::start_if_wanted;
 pub(crate) use diag::fuzz_answers;
 
 use crate::error::Error;
-use connections::{Connections, Memory};
+use connections::{Connections, Memory, Whose};
 use diag::Diag;
 use inboxes::Inboxes;
 use proof::Proof;
@@ -26,21 +33,15 @@ use pulc_hal::os::memfd::WriteMap;
 use pulc_sockets::message::{Answer, Join, NO_BOARD, NO_SLOT, Place, REQUEST_BYTES, Reason, Request, broker_name};
 use pulc_sockets::{Board, Side, bar, create, datagrams, summary};
 use refusals::{Refusals, key};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, getrlimit, setrlimit};
+use service::Service;
 use slots::Slots;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Requests that are being read at a time; more wait to be accepted.
-const CLIENTS_MAX: usize = 256;
-/// Between two looks for connections that are over, while there are any.
-const TICK: Duration = Duration::from_secs(10);
 /// Without connections and requests for so long, the broker ends.
 const IDLE: Duration = Duration::from_secs(60);
-/// After a request could not be accepted.
-const BREATH: Duration = Duration::from_millis(20);
 /// Joins between two looks for connections that are over.
 const JOINS: u32 = 256;
 
@@ -85,73 +86,10 @@ pub fn serve(ready: impl FnOnce()) -> Result<(), Error> {
     let listener = Listener::bind(&broker_name(uid)).map_err(Error::io("cannot listen as the sockets' broker"))?;
     let mut broker = Broker::new(uid)?;
     ready();
-    let mut clients: Vec<Seqpacket> = Vec::new();
-    let mut busy = Instant::now();
-    loop {
-        let tick = Timespec { tv_sec: TICK.as_secs() as i64, tv_nsec: 0 };
-        let readable = wait(&listener, &clients, &tick).map_err(Error::io("the sockets' broker cannot wait"))?;
-        if readable.is_empty() {
-            broker.clear_up();
-            let is_idle =
-                broker.connections.len() + broker.inboxes.len() == 0 && clients.is_empty() && busy.elapsed() > IDLE;
-            if is_idle && !broker.slots.are_needed() {
-                return Ok(());
-            }
-            continue;
-        }
-        busy = Instant::now();
-        // From the end, so that numbers before stay what they are.
-        for index in readable.into_iter().rev() {
-            match index.checked_sub(1) {
-                None => accept(&listener, &mut clients),
-                Some(client) if broker.serve(&clients[client]) => {}
-                Some(client) => drop(clients.swap_remove(client)),
-            }
-        }
-    }
+    service::run(&listener, &mut broker).map_err(Error::io("the sockets' broker cannot wait"))
 }
 
-/// Which descriptors can be read: 0 the listener, then the clients.
-fn wait(listener: &Listener, clients: &[Seqpacket], limit: &Timespec) -> io::Result<Vec<usize>> {
-    let wanted = if clients.len() < CLIENTS_MAX { PollFlags::IN } else { PollFlags::empty() };
-    let mut fds = vec![PollFd::from_borrowed_fd(listener.as_fd(), wanted)];
-    fds.extend(clients.iter().map(|client| PollFd::from_borrowed_fd(client.as_fd(), PollFlags::IN)));
-    match poll(&mut fds, Some(limit)) {
-        Ok(_) => {}
-        Err(rustix::io::Errno::INTR) => return Ok(Vec::new()),
-        Err(error) => return Err(error.into()),
-    }
-    Ok(fds.iter().enumerate().filter(|(_, fd)| !fd.revents().is_empty()).map(|(index, _)| index).collect())
-}
-
-fn accept(listener: &Listener, clients: &mut Vec<Seqpacket>) {
-    while clients.len() < CLIENTS_MAX {
-        match listener.accept() {
-            Ok(client) => clients.push(client),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-            Err(_) => {
-                // No descriptors, no memory: whoever waits would wake us again at once.
-                std::thread::sleep(BREATH);
-                return;
-            }
-        }
-    }
-}
-
-impl Broker {
-    fn new(uid: u32) -> Result<Broker, Error> {
-        more_descriptors();
-        let diag = Diag::open().map_err(Error::io("cannot ask the kernel about sockets"))?;
-        let failed = |error: pulc_sockets::Error| Error::io("cannot make the sockets' board")(io::Error::other(error));
-        let (_, board) = Board::create().map_err(failed)?;
-        let slots = Slots::new(board_number().map_err(Error::io("cannot name the sockets' board"))?);
-        let proof = Proof::new(&diag);
-        let (connections, inboxes) = (Connections::new(uid), Inboxes::new(uid));
-        let (refusals, past) = (Refusals::default(), Past::default());
-        Ok(Broker { uid, diag, board, slots, proof, connections, inboxes, refusals, joins: 0, past })
-    }
-
-    /// Whether the client may ask more.
+impl Service for Broker {
     fn serve(&mut self, client: &Seqpacket) -> bool {
         let Ok(identity) = client.peer() else { return false };
         let mut bytes = [0; REQUEST_BYTES + 1];
@@ -166,6 +104,11 @@ impl Broker {
         }
         match Request::decode(&bytes[..received.bytes]) {
             Ok(Request::Join(join)) => self.join(client, &join, pid),
+            // It was given a channel by the system's broker.
+            Ok(Request::Report(report)) if report.reason == Reason::None => {
+                self.refusals.lift(&key(report.side, report.local, report.remote), report.side);
+                true
+            }
             Ok(Request::Report(report)) => {
                 self.refuse(report.side, report.local, report.remote, pid, report.reason);
                 true
@@ -177,6 +120,42 @@ impl Broker {
                 false
             }
         }
+    }
+
+    fn clear_up(&mut self) {
+        let diag = &self.diag;
+        self.connections.clear_up(|local, remote| diag.find(local, remote));
+        self.refusals.clear_up(|local, remote| diag.find(local, remote));
+        for memory in self.connections.over.drain(..) {
+            self.past.add(&memory.map);
+        }
+        self.inboxes.clear_up(|from, to| diag.find_receiver(from, to));
+        for memory in self.inboxes.over.drain(..) {
+            self.past.count(datagrams::summary(&memory.map).ring_bytes);
+        }
+    }
+
+    fn may_end(&mut self, idle: Duration) -> bool {
+        self.connections.len() + self.inboxes.len() == 0 && idle > IDLE && !self.slots.are_needed()
+    }
+
+    fn lines_of_a_user(&self) -> usize {
+        // All are of one, and strangers are told no.
+        usize::MAX
+    }
+}
+
+impl Broker {
+    fn new(uid: u32) -> Result<Broker, Error> {
+        more_descriptors();
+        let diag = Diag::open().map_err(Error::io("cannot ask the kernel about sockets"))?;
+        let failed = |error: pulc_sockets::Error| Error::io("cannot make the sockets' board")(io::Error::other(error));
+        let (_, board) = Board::create().map_err(failed)?;
+        let slots = Slots::new(board_number().map_err(Error::io("cannot name the sockets' board"))?);
+        let proof = Proof::new(&diag);
+        let (connections, inboxes) = (Connections::new(Whose::User(uid)), Inboxes::new(uid));
+        let (refusals, past) = (Refusals::default(), Past::default());
+        Ok(Broker { uid, diag, board, slots, proof, connections, inboxes, refusals, joins: 0, past })
     }
 
     fn join(&mut self, client: &Seqpacket, join: &Join, pid: u32) -> bool {
@@ -209,10 +188,7 @@ impl Broker {
         let diag = &self.diag;
         let find = |local: &Place, remote: &Place| diag.find(local, remote);
         let has_joined = |map: &WriteMap, side: Side| summary(map).joined[side as usize];
-        let connection = self.connections.join(join, pid, find, has_joined, || {
-            let (map, fd) = create().ok()?;
-            Some(Memory { map, fd: Some(fd) })
-        })?;
+        let connection = self.connections.join(join, (pid, self.uid), find, has_joined, make_channel)?;
         let slot = match self.slots.of(join, pid) {
             Ok(slot) => slot,
             Err(reason) => {
@@ -262,19 +238,6 @@ impl Broker {
         }
     }
 
-    fn clear_up(&mut self) {
-        let diag = &self.diag;
-        self.connections.clear_up(|local, remote| diag.find(local, remote));
-        self.refusals.clear_up(|local, remote| diag.find(local, remote));
-        for memory in self.connections.over.drain(..) {
-            self.past.add(&memory.map);
-        }
-        self.inboxes.clear_up(|from, to| diag.find_receiver(from, to));
-        for memory in self.inboxes.over.drain(..) {
-            self.past.count(datagrams::summary(&memory.map).ring_bytes);
-        }
-    }
-
     fn demote(&mut self, client: &Seqpacket, pid: u32) -> bool {
         let mut count = 0;
         for connection in self.connections.iter().filter(|connection| pid == 0 || connection.pids.contains(&pid)) {
@@ -290,6 +253,11 @@ impl Broker {
         }
         client.send(format!("{count}").as_bytes(), &[]).is_ok()
     }
+}
+
+fn make_channel() -> Option<Memory<WriteMap>> {
+    let (map, fd) = create().ok()?;
+    Some(Memory { map, fd: Some(fd) })
 }
 
 /// Says no; whether the client was still there.
