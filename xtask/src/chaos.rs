@@ -112,7 +112,7 @@ const CASES: [(u32, &str, &str); 30] = [
         "the mesh keeps order; starts and ends told twice: `pulc-sched/tests/simulation`",
     ),
     (29, "a process number is used again", "processes are known by pidfd: `pulc-psid/src/keeper`"),
-    (30, "the chosen network is dead at the start", "not there: one network a node"),
+    (30, "the chosen network is dead at the start", "`network/choice.rs`"),
 ];
 
 const HEAD: &str = "# What was broken, and what was kept

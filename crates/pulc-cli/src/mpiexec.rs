@@ -163,6 +163,7 @@ fn job(request: Request) -> Result<run::Args, String> {
         directory,
         variables,
         native: request.native,
+        network: None,
         staging: crate::staging::Options::default(),
         command,
     }))

@@ -1,10 +1,12 @@
 //! `pulc run`: starts a job and is its terminal until it ends. Asks the local daemon if one runs, else a psid embedded in
 //! this process. The threads here only move bytes; how the job ends is decided by psid.
 
+use crate::queue::words;
 use crate::terminal::{Sink, end_with, feed_input, watch_signals};
 use crate::{daemon, mpi_choice, preload, sockets_broker, staging};
 use pulc_base::JobId;
 use pulc_base::boot::{ENV_ENDS_WITH, ENV_RAILS, ENV_TERMINAL, parse_rails};
+use pulc_control::network;
 use pulc_control::{Client, FrameError, Host, LaunchSpec, Limit, Reply, Request, RunSpec, Tie};
 use pulc_hal::os::signals::{SIGHUP, SIGINT, SIGTERM, SignalFd};
 use pulc_psid::error::shortage;
@@ -45,6 +47,9 @@ pub struct Args {
     /// What carries messages between nodes: udp, tcp where UDP is filtered, or udp,tcp for both [default: udp]
     #[arg(long, value_name = "RAIL", value_parser = rail)]
     rail: Option<String>,
+    /// What messages between nodes may go over, the best one first (10.1.0.0/16,…) [default: what is set for the cluster, else what nodes have in common]
+    #[arg(long, value_name = "NETWORK,…", value_parser = words::networks)]
+    network: Option<String>,
     /// Encrypt messages between nodes; they are authenticated in any case
     #[arg(long)]
     encrypt: bool,
@@ -52,7 +57,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<(OsString, OsString)>,
     /// Nodes by name, with commas between them, instead of --nodes; NAME:N puts N ranks there
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = host, conflicts_with = "nodes")]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = words::host, conflicts_with = "nodes")]
     hosts: Vec<Host>,
     /// The MPI that programs get: ours, or the one they were built for
     #[arg(long, value_name = "WHICH", default_value = "pulc", value_parser = ["pulc", "native"])]
@@ -89,6 +94,7 @@ pub struct Wanted {
     pub directory: Option<OsString>,
     pub variables: Vec<(OsString, OsString)>,
     pub native: bool,
+    pub network: Option<String>,
     pub staging: staging::Options,
     pub command: Vec<OsString>,
 }
@@ -105,6 +111,7 @@ impl Args {
             no_pin: false,
             directory: wanted.directory,
             rail: None,
+            network: wanted.network,
             encrypt: false,
             env: wanted.variables,
             hosts: wanted.hosts,
@@ -129,16 +136,6 @@ const KILL_DELAY_MS: u64 = 10_000;
 pub fn variable(text: &str) -> Result<(OsString, OsString), String> {
     let (name, value) = text.split_once('=').ok_or("a variable is NAME=VALUE")?;
     Ok((name.into(), value.into()))
-}
-
-fn host(text: &str) -> Result<Host, String> {
-    match text.split_once(':') {
-        None => Ok(Host { name: text.to_owned(), ranks: None }),
-        Some((name, ranks)) => match ranks.parse() {
-            Ok(count) if count > 0 => Ok(Host { name: name.to_owned(), ranks: Some(count) }),
-            _ => Err("a node is NAME or NAME:N with N of 1 or more".to_owned()),
-        },
-    }
 }
 
 /// Nodes of a local cluster: each one is a daemon with its own keys in this process.
@@ -220,6 +217,7 @@ pub fn run(args: Args) -> ExitCode {
             Ok(Reply::Refused { why }) => return fail(&why, 1),
             // Not a word about the ranks yet.
             Ok(Reply::Staging) => first = Some(patience),
+            Ok(Reply::Note { text }) => eprintln!("pulc: {text}"),
             Ok(_) => {}
             Err(FrameError::Io(error)) if error.kind() == std::io::ErrorKind::WouldBlock => {
                 let seconds = patience.as_secs_f64();
@@ -320,6 +318,9 @@ fn environment(args: &Args) -> Result<Vec<(OsString, OsString)>, String> {
     if let Some(rail) = &args.rail {
         set(ENV_RAILS, rail.into());
     }
+    if let Some(network) = &args.network {
+        set(network::ENV_NETWORK, network.into());
+    }
     if args.encrypt {
         set(&pulc_link::ENCRYPT.variable(), "1".into());
     }
@@ -370,7 +371,7 @@ fn inside(args: &Args) -> Result<(Option<JobId>, Vec<Host>), String> {
     if hosts.is_empty()
         && let Some(list) = variable("PULC_NODE_LIST")
     {
-        hosts = list.to_string_lossy().split(',').map(host).collect::<Result<_, _>>()?;
+        hosts = list.to_string_lossy().split(',').map(words::host).collect::<Result<_, _>>()?;
         if let Some(count) = args.nodes {
             // Of so many nodes each gets an even share.
             hosts.truncate(count as usize);

@@ -129,6 +129,7 @@ const NO_SETTINGS: &[&str] = &[
     "PULC_ENDS_WITH",
     "PULC_JOBID",
     "PULC_JOIN_TOKEN",
+    "PULC_JOB_NETWORKS",
     "PULC_KEEPER",
     "PULC_LOCAL_RANK",
     "PULC_LOCAL_SIZE",

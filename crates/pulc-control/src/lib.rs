@@ -7,6 +7,7 @@ pub mod frame;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod message;
+pub mod network;
 pub mod node;
 pub mod place;
 pub mod queue;

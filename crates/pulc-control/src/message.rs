@@ -92,6 +92,10 @@ pub enum Reply {
     Why(Vec<WaitInfo>),
     /// Files that the job brings along are being looked at or are on their way.
     Staging,
+    /// One line about the job of this connection that its user should know.
+    Note {
+        text: String,
+    },
 }
 
 /// A job as asked for.

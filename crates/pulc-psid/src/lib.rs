@@ -13,6 +13,7 @@ pub mod jobs;
 pub mod keeper;
 pub mod membership;
 pub mod mesh;
+mod networks;
 pub mod peer_message;
 pub mod pmi;
 pub mod queue;

@@ -3,8 +3,10 @@
 
 use crate::controller::Controller;
 use crate::fit::{Room, place};
+use crate::plan::in_networks_of;
 use crate::state::HISTORY_MAX;
 use pulc_base::param::Fixed;
+use pulc_control::network;
 use pulc_control::queue::JobSpec;
 
 /// Jobs that have not ended.
@@ -68,6 +70,7 @@ impl Controller {
             return Err(format!("there is no node {name:?}; `pulc nodes` shows those there are"));
         }
         let rooms: Vec<Room> = self.empty_rooms();
+        let rooms = in_networks_of(spec, &rooms);
         if place(spec, user, &rooms).is_some() {
             return Ok(());
         }
@@ -76,7 +79,7 @@ impl Controller {
         let wanted = u64::from(spec.ranks) * u64::from(spec.threads);
         Err(match suiting.len() {
             0 => {
-                "no node of this cluster fits what was asked for (names, features, memory, cores, users); `pulc nodes` shows \
+                "no node of this cluster fits what was asked for (names, features, memory, cores, networks, users); `pulc nodes` shows \
                  what there is"
                     .to_owned()
             }
@@ -134,6 +137,7 @@ fn shape(spec: &JobSpec) -> Result<(), String> {
     if let Some(count) = words.into_iter().find(|count| *count > WORDS_MAX) {
         return Err(format!("a list of {count} names is longer than the limit of {WORDS_MAX}"));
     }
+    network::wanted(&spec.launch)?;
     let environment: usize = spec.launch.env.iter().map(|(name, value)| name.len() + value.len()).sum();
     let arguments: usize = spec.launch.argv.iter().map(Vec::len).sum();
     let bytes = environment + arguments + spec.text.as_ref().map_or(0, Vec::len) + spec.name.len();

@@ -80,7 +80,9 @@ impl State {
                 self.reservations.remove(name);
             }
             Change::Snapshot(part) => self.restore(part),
-            Change::Configured(config) => self.config.clone_from(config),
+            Change::Configured(before) => self.config = before.into(),
+            Change::Set(config) => self.config.clone_from(config),
+            Change::Noted { job, text } => self.change(*job, |job| job.text = Some(text.clone())),
             Change::Checked { node, failure } => {
                 match failure {
                     Some(why) => self.unfit.insert(*node, why.clone()),

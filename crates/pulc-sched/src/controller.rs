@@ -16,6 +16,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub(crate) const ATTEMPTS_MAX: u32 = 20;
 /// Things that happened, remembered for who asks later.
 const HAPPENED_MAX: usize = 2000;
+/// What is kept of a note about a job, in characters.
+const NOTE_MAX: usize = 400;
 /// Clients that wait for a job's end or follow events.
 pub(crate) const WAITERS_MAX: usize = 1000;
 /// How long jobs wait for a node whose daemon has ended but whose kernel answers, or that has not come back after a restart of the
@@ -295,6 +297,11 @@ impl Controller {
                 self.tell(format!("job {label} stands still"));
             }
             Report::Started | Report::Still => {}
+            Report::Noted { text } => {
+                let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(NOTE_MAX).collect();
+                self.tell(format!("job {}: {text}", label(job)));
+                self.record(Change::Noted { job: number, text });
+            }
             Report::Ended { cause, code, text, used } => {
                 let verdict = job.verdict.clone().unwrap_or_else(|| {
                     let text = text.unwrap_or_default();

@@ -2,7 +2,9 @@
 //! and for moments to come; knows nothing of other jobs but what the rooms say.
 
 use pulc_base::NodeId;
+use pulc_control::network::Network;
 use pulc_control::queue::{Exclusive, JobSpec, Placed};
+use std::net::IpAddr;
 
 /// A node, with what may be had there.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,6 +17,7 @@ pub struct Room {
     pub cores: u32,
     pub memory_mib: u64,
     pub load_milli: u32,
+    pub addresses: Vec<IpAddr>,
     pub features: Vec<String>,
     /// Whose jobs may run there; everybody's if empty.
     pub users: Vec<u32>,
@@ -39,6 +42,11 @@ impl Room {
             && spec.memory_mib.is_none_or(|mib| self.memory_mib >= mib)
             && spec.cores.is_none_or(|cores| self.cores >= cores)
             && (self.users.is_empty() || self.users.contains(&user))
+    }
+
+    /// Whether it has an address in one of these networks.
+    pub fn is_in(&self, networks: &[Network]) -> bool {
+        networks.iter().any(|network| self.addresses.iter().any(|address| network.contains(*address)))
     }
 
     /// Ranks that may be put here now.
@@ -170,6 +178,7 @@ mod tests {
             cores: slots,
             memory_mib: 1000,
             load_milli: 0,
+            addresses: Vec::new(),
             features: vec![format!("f{number}")],
             users: Vec::new(),
             held_by: if free < slots { vec![1] } else { Vec::new() },

@@ -18,7 +18,7 @@ impl Controller {
             config.version += 1;
             self.tell(format!("the cluster's configuration was changed (version {})", config.version));
             let drains = config.health.wanted().is_some() && config.health.action == HealthAction::Drain;
-            self.record(Change::Configured(config.clone()));
+            self.record(Change::Set(config.clone()));
             if !drains {
                 // Nobody is left who would give them back.
                 let unfit: Vec<NodeId> = self.state.unfit.keys().copied().collect();
@@ -99,7 +99,16 @@ mod tests {
         let mut controller = Controller::recover(State::default(), 1, 1);
         let (name, health) = ("n1".to_owned(), Health::Up);
         let (memory_mib, memory_free_mib, load_milli) = (0, 0, 0);
-        let node = NodeSeen { node: NODE, name, health, cores: 2, memory_mib, memory_free_mib, load_milli };
+        let node = NodeSeen {
+            node: NODE,
+            name,
+            health,
+            cores: 2,
+            memory_mib,
+            memory_free_mib,
+            load_milli,
+            addresses: Vec::new(),
+        };
         controller.step(1, Event::Node(node));
         let settings = vec![Setting::HealthProgram(Some("/check".into())), Setting::HealthAction(action)];
         let step = ask(&mut controller, QueueRequest::Config(settings));

@@ -8,6 +8,7 @@ use crate::fit::{Closed, Room, place};
 use crate::report::Seen;
 use crate::state::{Change, Job, Verdict};
 use pulc_base::NodeId;
+use pulc_control::network;
 use pulc_control::queue::{
     After, Class, Dependency, Exclusive, JobNumber, JobSpec, JobState, Millis, Outcome, Placed, Target, Used,
 };
@@ -93,6 +94,7 @@ impl Controller {
             cores: seen.now.cores,
             memory_mib: seen.now.memory_mib,
             load_milli: seen.now.load_milli,
+            addresses: seen.now.addresses.clone(),
             features: settings.map(|settings| settings.features.clone()).unwrap_or_default(),
             users: settings.map(|settings| settings.users.clone()).unwrap_or_default(),
             held_by: Vec::new(),
@@ -112,14 +114,16 @@ impl Controller {
         rooms
     }
 
-    /// Those of them that no reservation keeps from this job.
+    /// Those of them that no reservation keeps from this job and that are in a network that it wants.
     pub(crate) fn rooms_for<'a>(&self, job: &Job, rooms: &'a [Room]) -> Cow<'a, [Room]> {
         let spec = self.state.spec(job);
+        let rooms = in_networks_of(spec, rooms);
         if self.state.reservations.is_empty() && spec.reservation.is_none() {
-            return Cow::Borrowed(rooms);
+            return rooms;
         }
         let end = job.limit_ms.map(|limit| self.now + limit);
-        Cow::Owned(rooms.iter().filter(|room| self.may_use(spec, job.user, &room.name, end)).cloned().collect())
+        let may_use = |room: &&Room| self.may_use(spec, job.user, &room.name, end);
+        Cow::Owned(rooms.iter().filter(may_use).cloned().collect())
     }
 
     fn may_use(&self, spec: &JobSpec, user: u32, node: &str, end: Option<Millis>) -> bool {
@@ -285,4 +289,12 @@ fn fits_again(job: &Job, rooms: &[Room]) -> bool {
 /// Whether jobs of class `over` may push aside jobs of class `under`.
 pub(crate) fn outranks(over: Class, under: Class) -> bool {
     over > under && (over == Class::Urgent || under == Class::Idle)
+}
+
+/// Those in a network that the job's user wants, if any is wanted. What makes no sense was refused when it was submitted.
+pub(crate) fn in_networks_of<'a>(spec: &JobSpec, rooms: &'a [Room]) -> Cow<'a, [Room]> {
+    match network::wanted(&spec.launch) {
+        Ok(Some(networks)) => Cow::Owned(rooms.iter().filter(|room| room.is_in(&networks)).cloned().collect()),
+        _ => Cow::Borrowed(rooms),
+    }
 }

@@ -7,6 +7,7 @@ use pulc_base::NodeId;
 use pulc_control::StopKind;
 use pulc_control::queue::{JobNumber, JobState, Millis, Placed, Used};
 use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
 
 /// What a first node says about a job.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -17,6 +18,8 @@ pub enum Report {
     Still,
     /// Nothing of it is left anywhere. Repeated until it is acknowledged.
     Ended { cause: Cause, code: u8, text: Option<String>, used: Used },
+    /// Something that its user should know, which does not end it.
+    Noted { text: String },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -64,6 +67,7 @@ pub struct NodeSeen {
     pub memory_mib: u64,
     pub memory_free_mib: u64,
     pub load_milli: u32,
+    pub addresses: Vec<IpAddr>,
 }
 
 /// What is remembered of it.
@@ -85,6 +89,7 @@ impl Seen {
             memory_mib: 0,
             memory_free_mib: 0,
             load_milli: 0,
+            addresses: Vec::new(),
         };
         Seen { now: node, missing_since: Some(now) }
     }
@@ -131,7 +136,11 @@ impl Controller {
             let load = known.load_milli.abs_diff(node.load_milli) < 250;
             let memory = known.memory_mib == node.memory_mib
                 && known.memory_free_mib.abs_diff(node.memory_free_mib) < node.memory_mib / 16 + 1;
-            load && memory && known.health == node.health && known.cores == node.cores && known.name == node.name
+            load && memory
+                && known.health == node.health
+                && known.cores == node.cores
+                && known.name == node.name
+                && known.addresses == node.addresses
         })
     }
 

@@ -3,7 +3,8 @@
 
 use pulc_base::{JobId, NodeId};
 use pulc_control::queue::{
-    Class, ClusterConfig, Files, JobNumber, JobSpec, JobState, Millis, NodePatch, Outcome, Placed, Reservation, Used,
+    Class, ClusterConfig, ConfigBefore, Files, JobNumber, JobSpec, JobState, Millis, NodePatch, Outcome, Placed,
+    Reservation, Used,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -97,11 +98,19 @@ pub enum Change {
     Tied {
         job: JobNumber,
     },
-    Configured(ClusterConfig),
+    /// As it was said before networks could be set.
+    Configured(ConfigBefore),
     /// What a node's health check has said that is to keep it from new work; none any more.
     Checked {
         node: NodeId,
         failure: Option<String>,
+    },
+    /// What is set for the whole cluster.
+    Set(ClusterConfig),
+    /// Something that the user of a job that runs should know.
+    Noted {
+        job: JobNumber,
+        text: String,
     },
 }
 
@@ -286,7 +295,7 @@ impl State {
         let parts = std::iter::once(head).chain(specs).chain(nodes).chain(reservations).chain(jobs);
         let ties = self.tied.iter().map(|job| Change::Tied { job: *job });
         let config = Some(&self.config).filter(|config| config.version > 0);
-        let config = config.map(|config| Change::Configured(config.clone()));
+        let config = config.map(|config| Change::Set(config.clone()));
         let unfit = self.unfit.iter().map(|(node, why)| Change::Checked { node: *node, failure: Some(why.clone()) });
         parts
             .map(Change::Snapshot)
@@ -378,7 +387,7 @@ pub(crate) mod tests {
             Change::Placed { job: JobNumber(2), instance: JobId(9), nodes: vec![part] },
             Change::Running { job: JobNumber(2) },
             Change::Tied { job: JobNumber(2) },
-            Change::Configured(ClusterConfig { version: 3, ..ClusterConfig::default() }),
+            Change::Set(ClusterConfig { version: 3, ..ClusterConfig::default() }),
             Change::Checked { node: NodeId([1; 16]), failure: Some("no disk".into()) },
             ended(4),
             ended(1),

@@ -22,6 +22,8 @@ pub const ENV_TAG: &str = "PULC_TEST_TAG";
 pub const HANG: Duration = Duration::from_secs(120);
 
 const BRIDGE: &str = "bridge";
+/// Of a second network.
+const SECOND_BRIDGE: &str = "bridge2";
 /// Every host's way out where a router joins them.
 const GATEWAY: &str = "10.78.0.1";
 
@@ -130,6 +132,23 @@ impl Cluster {
         })
     }
 
+    /// The same with a second network, in which the hosts are 10.79.0.1, 10.79.0.2, … To be made before daemons are started.
+    ///
+    /// # Errors
+    /// As [`Cluster::new`].
+    pub fn with_second_network(self) -> io::Result<Cluster> {
+        self.switch.ip(&["link", "add", SECOND_BRIDGE, "type", "bridge"])?;
+        self.switch.ip(&["link", "set", SECOND_BRIDGE, "up"])?;
+        for host in &self.hosts {
+            let (port, pid) = (second_port_of(host.number), host.netns.pid().to_string());
+            self.switch.ip(&["link", "add", &port, "type", "veth", "peer", "name", "eth1", "netns", &pid])?;
+            self.switch.ip(&["link", "set", &port, "master", SECOND_BRIDGE, "up"])?;
+            host.netns.ip(&["link", "set", "eth1", "up"])?;
+            host.netns.ip(&["address", "add", &format!("10.79.0.{}/24", host.number + 1), "dev", "eth1"])?;
+        }
+        Ok(self)
+    }
+
     /// The same with more variables in the environment of everything that is started from now on.
     pub fn with_environment(mut self, variables: &[(&str, &str)]) -> Cluster {
         for host in &mut self.hosts {
@@ -159,6 +178,16 @@ impl Cluster {
     /// Undoes [`Cluster::cut`].
     pub fn heal(&self, number: usize) -> io::Result<()> {
         self.switch.ip(&["link", "set", &port_of(number), "master", BRIDGE])
+    }
+
+    /// Everything from and to a host on the second network is lost from now on.
+    pub fn cut_second(&self, number: usize) -> io::Result<()> {
+        self.switch.ip(&["link", "set", &second_port_of(number), "nomaster"])
+    }
+
+    /// Undoes [`Cluster::cut_second`].
+    pub fn heal_second(&self, number: usize) -> io::Result<()> {
+        self.switch.ip(&["link", "set", &second_port_of(number), "master", SECOND_BRIDGE])
     }
 
     /// Starts the first host with `pulc up` and lets the others join it; returns when all see all.
@@ -350,4 +379,8 @@ fn remove_forgotten() {
 
 fn port_of(number: usize) -> String {
     format!("port{number}")
+}
+
+fn second_port_of(number: usize) -> String {
+    format!("second{number}")
 }

@@ -29,6 +29,7 @@ const fn switch(variable: &'static str, default: &'static str, text: &'static st
 }
 
 pub const SWITCHES: &[Switch] = &[
+    switch("PULC_NETWORK", "", "networks that messages between nodes may go over, the best one first"),
     switch("PULC_RAILS", "udp", "what carries messages between nodes: udp, tcp, or udp,tcp for both"),
     switch("PULC_MPI", "pulc", "native: programs get the MPI that they were built for"),
     switch("PULC_PROGRESS", "calls", "thread: MPI makes progress while the program computes"),

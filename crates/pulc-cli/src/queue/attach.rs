@@ -88,6 +88,7 @@ fn reader_of(job: &JobView, error: bool) -> Result<RunSpec, String> {
         directory: Some(job.directory.clone().into()),
         variables: Vec::new(),
         native: false,
+        network: None,
         staging: crate::staging::Options::default(),
         command: vec![OWN_BINARY.into(), READ_ALONG.into(), job.file(pattern).into()],
     };

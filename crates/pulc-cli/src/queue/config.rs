@@ -45,6 +45,7 @@ fn json(config: &ClusterConfig) -> String {
             "timeout_ms": config.health.timeout_ms,
             "action": config.health.action.word(),
         },
+        "networks": config.networks.iter().map(ToString::to_string).collect::<Vec<_>>(),
     });
     format!("{value}\n")
 }

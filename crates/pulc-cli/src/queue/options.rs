@@ -48,6 +48,9 @@ pub struct Options {
     /// Cores that each node must have
     #[arg(long, visible_alias = "mincpus", value_name = "N")]
     pub cores: Option<u32>,
+    /// Only on nodes in these networks, and its messages go over them, the best one first (10.1.0.0/16,…)
+    #[arg(long, value_name = "NETWORK,…", value_parser = words::networks)]
+    pub network: Option<String>,
     /// Nobody else on its nodes; =user: no other user
     #[arg(long, value_name = "WHOM", num_args = 0..=1, default_missing_value = "node", require_equals = true,
         value_parser = ["node", "user"])]
@@ -181,6 +184,7 @@ pub fn merged(under: Options, over: Options) -> Options {
         features: list(under.features, over.features),
         memory: over.memory.or(under.memory),
         cores: over.cores.or(under.cores),
+        network: over.network.or(under.network),
         exclusive: over.exclusive.or(under.exclusive),
         overbook: over.overbook || under.overbook,
         priority: over.priority.or(under.priority),

@@ -163,6 +163,7 @@ pub fn spec(args: Args) -> Result<JobSpec, String> {
         directory: options.directory.clone(),
         variables: options.env.clone(),
         native: options.mpi.as_deref() == Some("native"),
+        network: options.network.clone(),
         staging: options.staging.clone(),
         command,
     };

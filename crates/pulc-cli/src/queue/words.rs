@@ -1,5 +1,6 @@
 //! Times, durations, lists and tables as the queue's commands read and write them. Pure.
 
+use pulc_control::Host;
 use pulc_control::queue::{After, Dependency, Millis};
 use std::time::SystemTime;
 
@@ -196,6 +197,22 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
         text += &line(row.iter().map(String::as_str).collect());
     }
     text
+}
+
+/// `NAME`, or `NAME:N` for N ranks there.
+pub fn host(text: &str) -> Result<Host, String> {
+    match text.split_once(':') {
+        None => Ok(Host { name: text.to_owned(), ranks: None }),
+        Some((name, ranks)) => match ranks.parse() {
+            Ok(count) if count > 0 => Ok(Host { name: name.to_owned(), ranks: Some(count) }),
+            _ => Err("a node is NAME or NAME:N with N of 1 or more".to_owned()),
+        },
+    }
+}
+
+/// Networks with commas between them, as they were said.
+pub fn networks(text: &str) -> Result<String, String> {
+    pulc_control::network::parse(text).map(|_| text.to_owned())
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! attackers are copies of this test binary, started where they belong.
 
 mod attacker;
+mod choice;
 mod ranks;
 
 use pulc_testkit::cluster::{HANG, Host};
@@ -20,6 +21,7 @@ fn as_a_copy() {
     match std::env::var(ENV_PART).as_deref() {
         Ok("chatter") => ranks::chatter(),
         Ok("under_attack") => ranks::under_attack(),
+        Ok("stay") => ranks::stay(),
         Ok("listen") => attacker::listen(),
         Ok("attack") => attacker::attack(),
         Ok(other) => panic!("no part {other}"),

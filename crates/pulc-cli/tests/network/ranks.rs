@@ -1,8 +1,11 @@
 //! What the two ranks of these tests do.
 
 use pulc::{Address, From, Match, Pulc, Rank};
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
+/// File at whose sight [`stay`] ends.
+pub const ENV_UNTIL: &str = "PULC_TEST_UNTIL";
 const HANG: Duration = Duration::from_secs(120);
 /// What a listener looks for.
 pub const SECRET: &str = "the enemy listens, so not a word of this must be readable. ";
@@ -41,6 +44,45 @@ pub fn chatter() {
         }
     }
     println!("rank {} heard it all", pulc.rank());
+}
+
+/// Addresses to which UDP sockets of this host are bound; daemons have none.
+fn bound() -> Vec<Ipv4Addr> {
+    let table = std::fs::read_to_string("/proc/self/net/udp").expect("there is IPv4");
+    let address = |line: &str| {
+        let hex = line.split_ascii_whitespace().nth(1)?.split(':').next()?;
+        u32::from_str_radix(hex, 16).ok().map(|bits| Ipv4Addr::from(bits.to_ne_bytes()))
+    };
+    let mut bound: Vec<Ipv4Addr> = table.lines().skip(1).filter_map(address).collect();
+    bound.sort_unstable();
+    bound.dedup();
+    bound
+}
+
+/// Messages there and back until a file is there, and before them a word about the networks that are used.
+pub fn stay() {
+    let until = std::env::var_os(ENV_UNTIL).expect("it is named");
+    let (pulc, port, other) = join();
+    let me = pulc.rank().0;
+    for round in 0.. {
+        let last = me == 0 && std::path::Path::new(&until).exists();
+        if me == 0 {
+            port.send(&other, u64::from(last), &text(round, 1000)).expect("the other rank lives");
+        }
+        let (envelope, came) = port.recv_vec_timeout(From::Any, Match::Any, HANG).expect("the other rank answers");
+        assert!(came == text(round, 1000), "a message changed");
+        if me == 1 {
+            port.send(&other, envelope.tag, &came).expect("the other rank lives");
+        }
+        if round == 20 {
+            println!("rank {me} over {:?}", bound());
+        }
+        if envelope.tag == 1 && round > 20 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    println!("rank {me} done");
 }
 
 fn refused(pulc: &Pulc) -> u64 {

@@ -1,6 +1,7 @@
 //! What is set for a whole cluster (`pulc config`): one small table of keys with values, kept by the controller in its log, given to every
 //! node, counted up with every change. A value is checked where it is typed and again by the controller. Decides nothing.
 
+use crate::network::{self, Network};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 
@@ -14,6 +15,21 @@ pub struct ClusterConfig {
     /// Counts changes.
     pub version: u64,
     pub health: HealthCheck,
+    /// Networks that messages of jobs may use, the best one first; if empty, whatever nodes have in common.
+    pub networks: Vec<Network>,
+}
+
+/// The same as it was before networks could be set; such records are in logs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ConfigBefore {
+    version: u64,
+    health: HealthCheck,
+}
+
+impl From<&ConfigBefore> for ClusterConfig {
+    fn from(before: &ConfigBefore) -> ClusterConfig {
+        ClusterConfig { version: before.version, health: before.health.clone(), networks: Vec::new() }
+    }
 }
 
 /// A program that each node runs to see whether it is fit for work.
@@ -69,14 +85,19 @@ pub enum Setting {
     HealthIntervalMs(u64),
     HealthTimeoutMs(u64),
     HealthAction(HealthAction),
+    Networks(Vec<Network>),
 }
 
 /// Keys with what they mean.
-pub const KEYS: [(&str, &str); 4] = [
+pub const KEYS: [(&str, &str); 5] = [
     ("health.program", "program that each node runs to see whether it is fit for work; absolute path, empty for none"),
     ("health.interval", "time from the end of one run to the next, 1s to 7d"),
     ("health.timeout", "time after which it is killed and counts as failed, 0.1s to 10m"),
     ("health.action", "what follows from its failure: drain, events or none (then it is not run)"),
+    (
+        "networks",
+        "networks for messages of jobs, the best one first: 10.1.0.0/16,10.2.0.0/16; empty for what nodes have in common",
+    ),
 ];
 
 impl Setting {
@@ -98,6 +119,8 @@ impl Setting {
                 let action = found.ok_or_else(|| format!("{value:?} is no action; there are drain, events, none"))?.1;
                 Setting::HealthAction(action)
             }
+            "networks" if value.is_empty() => Setting::Networks(Vec::new()),
+            "networks" => Setting::Networks(network::parse(value)?),
             _ => {
                 let keys: Vec<&str> = KEYS.iter().map(|(key, _)| *key).collect();
                 return Err(format!("there is no setting {key:?}; there are {}", keys.join(", ")));
@@ -123,6 +146,7 @@ impl Setting {
                 Err(format!("health.program is no path: it has {} bytes or a NUL in it", path.len()))
             }
             Setting::HealthProgram(_) | Setting::HealthAction(_) => Ok(()),
+            Setting::Networks(networks) => network::check(networks),
             Setting::HealthIntervalMs(value) => within("health.interval", *value, INTERVAL_MS),
             Setting::HealthTimeoutMs(value) => within("health.timeout", *value, TIMEOUT_MS),
         }
@@ -136,6 +160,7 @@ impl ClusterConfig {
             Setting::HealthIntervalMs(value) => self.health.interval_ms = *value,
             Setting::HealthTimeoutMs(value) => self.health.timeout_ms = *value,
             Setting::HealthAction(action) => self.health.action = *action,
+            Setting::Networks(networks) => self.networks.clone_from(networks),
         }
     }
 
@@ -147,6 +172,7 @@ impl ClusterConfig {
         put("health.interval", format!("{}s", self.health.interval_ms as f64 / 1000.0));
         put("health.timeout", format!("{}s", self.health.timeout_ms as f64 / 1000.0));
         put("health.action", self.health.action.word().to_owned());
+        put("networks", network::text(&self.networks));
         text
     }
 }
@@ -166,15 +192,20 @@ mod tests {
     #[test]
     fn what_is_shown_can_be_said_again() {
         let mut config = ClusterConfig::default();
-        for text in ["health.program=/bin/check", "health.interval=30s", "health.timeout=0.5s", "health.action=events"]
-        {
+        for text in [
+            "health.program=/bin/check",
+            "health.interval=30s",
+            "health.timeout=0.5s",
+            "health.action=events",
+            "networks=10.1.0.0/16,fd00::/8",
+        ] {
             config.set(&parse(text).unwrap());
         }
         let mut again = ClusterConfig::default();
         config.text().lines().for_each(|line| again.set(&parse(line).unwrap()));
         assert_eq!(config, again);
         assert_eq!(config.health.wanted(), Some("/bin/check"));
-        ["health.program=", "health.interval=", "health.timeout=", "health.action="]
+        ["health.program=", "health.interval=", "health.timeout=", "health.action=", "networks="]
             .iter()
             .for_each(|text| config.set(&parse(text).unwrap()));
         assert_eq!(config, ClusterConfig::default());
@@ -190,6 +221,7 @@ mod tests {
             ("health.interval=0.5s", "health.interval is 0.5 s; from 1 s"),
             ("health.timeout=601s", "health.timeout is 601 s"),
             ("health.action=reboot", "there are drain, events, none"),
+            ("networks=10.1.0.1/16", "10.1.0.0/16 is one"),
         ] {
             let why = parse(text).unwrap_err();
             assert!(why.contains(said), "{text}: {why}");

@@ -10,6 +10,7 @@ use crate::keeper::message::{Order, Prepare, Stay};
 use pulc_base::JobId;
 use pulc_control::LaunchSpec;
 use pulc_control::client::ENV_INSTANCE;
+use pulc_control::network;
 use pulc_control::place::ENV_STATE_DIR;
 use pulc_control::queue::Files;
 use std::path::Path;
@@ -22,13 +23,13 @@ impl Room {
         part: &LocalJob,
     ) -> Result<(keepers::KeeperProcess, mpsc::UnboundedSender<Order>), String> {
         let stays = self.stay_of(part)?;
+        let rails = self.own_rails(part)?;
         let (process, line) = keepers::start(&self.config.keeper_program, stays.is_some())?;
         let line = line.set_nonblocking(true).and_then(|()| tokio::net::UnixStream::from_std(line));
         let line = line.map_err(|error| shortage(&error))?;
         let sender = connection::keeper(line, job, self.events.clone());
         let (before, from_me_on) = part.order.nodes.split_at(part.index as usize);
         let me = &from_me_on[0];
-        let rails = if part.order.nodes.len() > 1 { self.own_rails() } else { Vec::new() };
         let _ = sender.send(Order::Prepare(Box::new(Prepare {
             job,
             node: self.me,
@@ -69,16 +70,12 @@ impl Room {
         }
         files
     }
-
-    /// Addresses at which ranks of this node can be reached, one per rail.
-    fn own_rails(&self) -> Vec<std::net::IpAddr> {
-        self.config.mesh.nodes().iter().filter(|node| node.me).map(pulc_control::NodeInfo::ip).collect()
-    }
 }
 
 /// What a queued job is started with here: `pulc run` inside of it has to find this daemon, not one that its submitter had.
 fn at_home(part: &LocalJob) -> LaunchSpec {
     let mut launch = part.order.launch.clone();
+    network::take_out(&mut launch);
     if part.order.queued.is_some() {
         for name in [ENV_INSTANCE, ENV_STATE_DIR] {
             launch.env.retain(|(known, _)| known != name.as_bytes());

@@ -2,7 +2,8 @@
 //! the parent in the tree, reports only from children.
 
 use super::keepers::{self, End};
-use super::message::{JobBody, JobOrder, PreparedNode};
+use super::message::{DeadNetwork, JobBody, JobOrder, PreparedNode};
+use super::networks::{Findings, Watch};
 use super::returning::Returning;
 use super::{CANCELLED_MAX, Event, Room, own_user};
 use crate::keeper::message::{Back, ORDERS, Order, Report};
@@ -28,6 +29,9 @@ pub struct LocalJob {
     /// Positions (children, and ourselves) that have not answered the first phase.
     pub(super) missing: BTreeSet<u32>,
     pub(super) prepared: Vec<PreparedNode>,
+    pub(super) findings: Findings,
+    /// Of the job's network while it runs.
+    pub(super) watch: Option<Watch>,
     /// Ranks here that have not been reported as ended.
     pub(super) unreported: BTreeSet<Rank>,
     /// When the first phase has to be over.
@@ -113,6 +117,8 @@ impl Room {
             keeper: None,
             missing,
             prepared: Vec::new(),
+            findings: Findings::default(),
+            watch: None,
             unreported: ranks,
             prepared_by: None,
             ended_by: None,
@@ -139,6 +145,7 @@ impl Room {
             let to = part.order.nodes[child as usize].id;
             self.send(to, job, JobBody::Prepare(Box::new(part.order.clone())));
         }
+        self.begin_probing(job, &mut part);
         match wanted {
             Ok(None) if !self.checks(&part) => self.begin_keeper(job, part),
             Ok(wanted) => {
@@ -173,14 +180,21 @@ impl Room {
         self.cleared(job);
     }
 
-    pub(super) fn child_prepared(&mut self, from: NodeId, job: JobId, nodes: Vec<PreparedNode>) {
+    pub(super) fn child_prepared(
+        &mut self,
+        from: NodeId,
+        job: JobId,
+        nodes: Vec<PreparedNode>,
+        dead: Vec<DeadNetwork>,
+    ) {
         if self.origin.get(&job).is_some_and(|own| own.nodes[0].id == from) {
-            return self.all_prepared(job, nodes);
+            return self.all_prepared(job, nodes, &dead);
         }
         let Some(part) = self.local.get_mut(&job) else { return };
         let child = part.children().find(|child| part.order.nodes[*child as usize].id == from);
         if child.is_some_and(|child| part.missing.remove(&child)) {
             part.prepared.extend(nodes);
+            part.findings.add(dead);
             self.pass_up_prepared(job);
         } else {
             log!(Warn, "psid", "node {from} reported a part of job {job} that it does not have");
@@ -196,12 +210,13 @@ impl Room {
         }
     }
 
-    fn pass_up_prepared(&mut self, job: JobId) {
-        let Some(part) = self.local.get_mut(&job).filter(|part| part.missing.is_empty()) else { return };
+    pub(super) fn pass_up_prepared(&mut self, job: JobId) {
+        let ready = |part: &&mut LocalJob| part.missing.is_empty() && !part.findings.is_probing();
+        let Some(part) = self.local.get_mut(&job).filter(ready) else { return };
         let nodes = std::mem::take(&mut part.prepared);
         part.prepared_by = None;
-        let parent = part.parent();
-        self.send(parent, job, JobBody::Prepared { nodes });
+        let (parent, answer) = (part.parent(), part.findings.answer(nodes));
+        self.send(parent, job, answer);
     }
 
     pub(super) fn go(&mut self, from: NodeId, job: JobId, boot: Boot, secret: &JobSecret) {
@@ -212,6 +227,7 @@ impl Room {
         part.gone = true;
         let children: Vec<NodeId> = part.children().map(|child| part.order.nodes[child as usize].id).collect();
         part.tell_keeper(Order::Go { boot: Box::new(boot.clone()), secret: secret.clone() });
+        self.watch_network(job, &boot);
         for child in children {
             self.send(child, job, JobBody::Go { boot: Box::new(boot.clone()), secret: secret.clone() });
         }

@@ -118,6 +118,15 @@ pub enum JobBody {
     Unfit {
         text: String,
     },
+    /// As [`JobBody::Prepared`], where networks do not reach from every node of the subtree to those below it.
+    PreparedBut {
+        nodes: Vec<PreparedNode>,
+        dead: Vec<DeadNetwork>,
+    },
+    /// To the origin: in mid-run the job's network is dead between the sending node and one below it.
+    NetworkLost {
+        text: String,
+    },
 }
 
 /// One job's launch order, identical for all nodes.
@@ -158,4 +167,14 @@ pub struct PreparedNode {
     pub node: u32,
     /// One list of rails for each of its ranks.
     pub rails: Vec<Vec<SocketAddr>>,
+}
+
+/// A network of the job on which one node does not reach another; the first place of each network that was found counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeadNetwork {
+    /// Its place in the list of the job's networks.
+    pub network: u8,
+    /// Positions in the order.
+    pub from: u32,
+    pub to: u32,
 }

@@ -10,6 +10,7 @@ mod link;
 mod local;
 mod losses;
 pub mod message;
+mod networks;
 mod origin;
 pub mod patience;
 pub mod placement;
@@ -32,11 +33,12 @@ use crate::stage::{Made, Staging};
 use connection::ClientId;
 pub use link::{QueueLink, QueueOrder};
 use local::LocalJob;
-use message::{JobBody, JobMsg, JobOrder};
+use message::{DeadNetwork, JobBody, JobMsg, JobOrder};
 use origin::OriginJob;
 use patience::Patience;
 use pulc_base::{JobId, NodeId, PROTOCOL_VERSION, log};
 use pulc_control::frame::FrameError;
+use pulc_control::network::Network;
 use pulc_control::queue::{JobSpec, QueueRequest};
 use pulc_control::stage::Stage;
 use pulc_control::{Reply, Request, StopKind};
@@ -103,6 +105,10 @@ pub enum Event {
     Submitted(ClientId, Box<JobSpec>, Result<Stage, String>),
     /// The health check of this node fails in front of a job.
     Unfit(JobId, String),
+    /// What was found about the networks from here to the children in a job's launch tree.
+    Probed(JobId, Vec<DeadNetwork>),
+    /// The network of a job that runs does not reach this child any more.
+    NetworkLost(JobId, u32, Network),
     /// All files of a job are on this node.
     Staged(JobId, Result<Made, String>),
     /// What a job gives back from this node is on its way.
@@ -181,6 +187,8 @@ struct Room {
     queries: HashMap<JobId, Query>,
     looks: why::Looks,
     outboxes: HashMap<NodeId, mpsc::UnboundedSender<PeerMsg>>,
+    /// Networks that messages of jobs may use, as they are set for the cluster.
+    networks: Vec<Network>,
     /// Messages to this node itself.
     inbox: VecDeque<JobMsg>,
     shutdown: Option<oneshot::Sender<()>>,
@@ -204,6 +212,7 @@ impl Room {
             queries: HashMap::new(),
             looks: why::Looks::default(),
             outboxes: HashMap::new(),
+            networks: Vec::new(),
             inbox: VecDeque::new(),
             shutdown: None,
             leaves: false,
@@ -246,6 +255,8 @@ impl Room {
             Event::Surveyed(job, order, stage) => self.surveyed(job, *order, stage),
             Event::Submitted(client, spec, stage) => self.submitted(client, spec, stage),
             Event::Unfit(job, why) => self.unfit(job, &why),
+            Event::Probed(job, dead) => self.probed(job, dead),
+            Event::NetworkLost(job, child, network) => self.network_lost(job, child, network),
             Event::Returning(job) => self.returning_goes_on(job),
             Event::Returned(job, outcome) => self.returned(job, outcome),
             Event::Staged(job, made) => self.staged(job, made),
@@ -288,7 +299,8 @@ impl Room {
     fn peer(&mut self, from: NodeId, JobMsg { job, body }: JobMsg) {
         match body {
             JobBody::Prepare(order) => self.prepare(from, job, *order),
-            JobBody::Prepared { nodes } => self.child_prepared(from, job, nodes),
+            JobBody::Prepared { nodes } => self.child_prepared(from, job, nodes, Vec::new()),
+            JobBody::PreparedBut { nodes, dead } => self.child_prepared(from, job, nodes, dead),
             JobBody::Staging => self.child_stages(from, job),
             JobBody::Go { boot, secret } => self.go(from, job, *boot, &secret),
             JobBody::Stop(kind) => self.stop_order(from, job, kind),

@@ -3,13 +3,14 @@
 
 use super::connection::ClientId;
 use super::losses::News;
-use super::message::{JobBody, JobOrder, OrderNode, PreparedNode};
+use super::message::{DeadNetwork, JobBody, JobOrder, OrderNode, PreparedNode};
 use super::placement::place;
 use super::queued::QueuedJob;
 use super::{Room, own_user};
 use pulc_base::boot::{Boot, BootNode, BootTask, Gone, JobSecret};
 use pulc_base::{JobId, NodeId, PROTOCOL_VERSION, Rank, log};
 use pulc_control::client::INPUT_WINDOW;
+use pulc_control::network::{self, Network};
 use pulc_control::{Ended, JobInfo, LaunchSpec, ProcessInfo, Reply, Request, RunSpec, StopKind};
 use pulc_hal::os::signals;
 use pulc_sched::{Cause, Report};
@@ -49,6 +50,8 @@ pub struct OriginJob {
     /// The queued job in whose slots this one runs.
     pub(super) parent: Option<JobId>,
     pub(super) news: News,
+    /// Those that it may use, the best one first; nothing where there is no choice.
+    pub(super) networks: Vec<Network>,
 }
 
 pub struct OriginNode {
@@ -96,6 +99,7 @@ impl OriginJob {
             queued: None,
             parent: None,
             news: News::default(),
+            networks: network::decided(launch),
         }
     }
 
@@ -164,7 +168,10 @@ impl Room {
     }
 
     /// The whole tree is ready: makes the wire-up table and gives the start order.
-    pub(super) fn all_prepared(&mut self, id: JobId, prepared: Vec<PreparedNode>) {
+    pub(super) fn all_prepared(&mut self, id: JobId, mut prepared: Vec<PreparedNode>, dead: &[DeadNetwork]) {
+        if let Err(why) = self.choose_network(id, &mut prepared, dead) {
+            return self.end_job(id, StopKind::AtOnce, CODE_NOT_STARTED, &why);
+        }
         let Some(job) = self.origin.get_mut(&id).filter(|job| !job.stopping && !job.launched) else { return };
         let mut tasks: Vec<Option<BootTask>> = vec![None; job.ranks.len()];
         for report in prepared {
@@ -210,6 +217,7 @@ impl Room {
                 // Its patience is with a daemon that says nothing.
                 job.client.into_iter().for_each(|client| self.reply(client, Reply::Staging));
             }
+            JobBody::NetworkLost { text } => self.end_without_network(id, &text),
             JobBody::Unfit { text } => {
                 self.set_cause(id, Cause::Unfit);
                 self.end_job(id, StopKind::AtOnce, CODE_NOT_STARTED, &text);

@@ -4,6 +4,7 @@
 
 use super::local::LocalJob;
 use super::message::{JobBody, JobOrder, OrderNode};
+use super::networks::Findings;
 use super::origin::OriginJob;
 use super::{QueueOrder, Room, connection, keepers, own_user};
 use crate::keeper::message::{Back, Order, Report as KeeperReport};
@@ -75,6 +76,7 @@ impl Room {
             }
             QueueOrder::Freeze { job, still } => self.freeze(job, still),
             QueueOrder::Seen(job) => self.seen(job),
+            QueueOrder::Networks(networks) => self.networks = networks,
         }
     }
 
@@ -82,7 +84,8 @@ impl Room {
         if self.origin.contains_key(&start.job) {
             return;
         }
-        let QueueStart { job: id, queued, nodes, launch } = start;
+        let QueueStart { job: id, queued, nodes, mut launch } = start;
+        let decided = self.decide_networks(&nodes, &mut launch);
         let mut job = OriginJob::new(&nodes, &launch);
         job.queued = Some(Box::new(QueuedJob { allocation: queued.allocation.clone(), ..QueuedJob::default() }));
         self.origin.insert(id, job);
@@ -93,6 +96,9 @@ impl Room {
             self.end_job(id, StopKind::AtOnce, super::origin::CODE_NOT_STARTED, "its first node goes down");
             self.set_cause(id, Cause::NodeLost);
             return self.finish_if_clean(id);
+        }
+        if let Err(why) = decided {
+            return self.end_job(id, StopKind::AtOnce, super::origin::CODE_NOT_STARTED, &why);
         }
         let order = JobOrder { nodes, launch, user: own_user(), queued: Some(Box::new(queued)), origin: self.me };
         self.send(self.me, id, JobBody::Prepare(Box::new(order)));
@@ -248,6 +254,8 @@ impl Room {
             keeper: Some((process, orders)),
             missing: BTreeSet::new(),
             prepared: Vec::new(),
+            findings: Findings::default(),
+            watch: None,
             unreported: ranks.filter(|rank| !ended.contains(rank)).collect(),
             prepared_by: None,
             ended_by: None,

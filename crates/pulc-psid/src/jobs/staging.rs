@@ -8,6 +8,7 @@ use super::origin::CODE_NOT_STARTED;
 use super::{Event, Room};
 use crate::stage::{Made, Staging, Ticker, Wanted};
 use pulc_base::{JobId, NodeId};
+use pulc_control::network;
 use pulc_control::queue::{JobSpec, QueueRequest};
 use pulc_control::stage::Stage;
 use pulc_control::{LaunchSpec, Reply, StopKind};
@@ -21,6 +22,12 @@ const PAUSE: Duration = Duration::from_millis(400);
 impl Room {
     /// Looks at the files that a job brings along, if it does, and gives its launch order.
     pub(super) fn dispatch(&mut self, id: JobId, mut order: JobOrder) {
+        if let Err(why) = self.decide_networks(&order.nodes, &mut order.launch) {
+            return self.not_dispatched(id, &why);
+        }
+        if let Some(job) = self.origin.get_mut(&id) {
+            job.networks = network::decided(&order.launch);
+        }
         let here = order.nodes.iter().all(|node| node.id == self.me);
         let (staging, stage) = match self.stage_of(&order.launch) {
             Ok(Some((staging, stage))) if stage.directory || !here => (staging, stage),

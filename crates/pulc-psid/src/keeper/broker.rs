@@ -15,6 +15,7 @@ use pulc_hal::os::fdpass::{Listener, Seqpacket};
 use pulc_hal::os::memfd;
 use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
@@ -54,6 +55,13 @@ impl Seat {
             queue: VecDeque::new(),
             passed: Vec::new(),
         }
+    }
+
+    /// Closes the sockets of networks that the job does not use; `bound` are the addresses of all.
+    pub fn keep_rails(&mut self, bound: &[SocketAddr], used: &[SocketAddr]) {
+        let rails = std::mem::take(&mut self.rails);
+        let kept = rails.into_iter().zip(bound).filter(|(_, address)| used.contains(address));
+        self.rails = kept.map(|(rail, _)| rail).collect();
     }
 }
 

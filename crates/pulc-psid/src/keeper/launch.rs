@@ -182,8 +182,26 @@ pub fn go(
     guarded: &Guarded,
     started: &mut dyn FnMut(Started),
 ) -> (Result<BrokerParts, String>, Option<Cgroup>, Option<Pinning>) {
-    let Prepared { order, cgroup, program, name, listener, board, seats, pinning, null, script, input: file, .. } =
-        prepared;
+    let Prepared {
+        order,
+        addresses,
+        cgroup,
+        program,
+        name,
+        listener,
+        board,
+        mut seats,
+        pinning,
+        null,
+        script,
+        input,
+        ..
+    } = prepared;
+    let file = input;
+    for (seat, bound) in seats.iter_mut().zip(&addresses) {
+        let used = wire_up.tasks.get(seat.rank.0 as usize).map_or(&[][..], |task| &task.rails);
+        seat.keep_rails(bound, used);
+    }
     let queued = order.stays.is_some();
     let bytes = boot::encode(wire_up);
     let boot = match memfd::create_constant("pulc-boot", &bytes) {

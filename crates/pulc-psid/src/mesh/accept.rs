@@ -57,6 +57,8 @@ pub(crate) async fn accept(listener: TcpListener, host: Arc<Host>) {
         let handshake = tokio::spawn(async move {
             match tokio::time::timeout(HANDSHAKE, greet(&host, tcp, from, &complaints)).await {
                 Ok(Ok(())) => {}
+                // Whoever only looks whether this host answers, as daemons do, says nothing.
+                Ok(Err(error)) if error.is_silence() => log!(Debug, "mesh", "caller from {from} said nothing"),
                 Ok(Err(error)) => log!(Info, "mesh", "caller from {from} turned away: {error}"),
                 Err(_) => log!(
                     Info,

@@ -12,7 +12,7 @@ use pulc_base::{NodeId, PROTOCOL_VERSION};
 use std::net::{SocketAddr, TcpListener};
 
 /// Version of what daemons say to each other: in steps of a hundred that of PULC's other protocols, and its own.
-pub const VERSION: u32 = 100 * PROTOCOL_VERSION + 3;
+pub const VERSION: u32 = 100 * PROTOCOL_VERSION + 4;
 /// Where daemons listen unless told otherwise; if it is taken, a free port.
 pub const DEFAULT_PORT: u16 = 7852;
 
@@ -199,8 +199,15 @@ pub fn check_free(address: SocketAddr) -> Result<(), Error> {
     bind(address).map(drop)
 }
 
+/// Callers that may wait to be accepted. While a daemon stands still others go on asking its kernel whether networks reach it.
+const BACKLOG: i32 = 4096;
+
 fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
-    TcpListener::bind(address).map_err(|error| match error.kind() {
+    let bound = TcpListener::bind(address).and_then(|listener| {
+        rustix::net::listen(&listener, BACKLOG)?;
+        Ok(listener)
+    });
+    bound.map_err(|error| match error.kind() {
         std::io::ErrorKind::AddrInUse => Error::AddressInUse { address },
         _ => Error::io(format!("cannot listen on {address}"))(error),
     })

@@ -69,6 +69,14 @@ pub(crate) enum WireError {
     Malformed { len: usize },
 }
 
+impl WireError {
+    /// Whether the other side has gone without a word.
+    pub(crate) fn is_silence(&self) -> bool {
+        use io::ErrorKind::{ConnectionReset, UnexpectedEof};
+        matches!(self, WireError::Io(error) if matches!(error.kind(), ConnectionReset | UnexpectedEof))
+    }
+}
+
 pub(crate) fn encode<T: Serialize>(message: &T) -> Vec<u8> {
     pulc_base::boot::encode(message)
 }

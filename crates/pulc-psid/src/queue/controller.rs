@@ -11,6 +11,7 @@ use pulc_control::NodeInfo;
 use pulc_control::queue::{Millis, QueueReply, QueueRequest};
 use pulc_sched::{Controller, Effect, Event, Health, Journal, NodeSeen, Step};
 use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
@@ -221,6 +222,9 @@ impl Desk {
             // The core knows how long it waits for such a node.
             health = Health::Gone;
         }
+        let mut addresses: Vec<IpAddr> = node.addresses.iter().map(SocketAddr::ip).collect();
+        // Their order changes with who calls whom, which means nothing here.
+        addresses.sort_unstable();
         let seen = NodeSeen {
             node: node.id,
             name: node.name.clone(),
@@ -230,6 +234,7 @@ impl Desk {
             memory_free_mib: facts.memory_free_mib,
             // What the mesh knows may be half a minute old.
             load_milli: if is_there { facts.load_milli } else { node.load_milli },
+            addresses,
         };
         if self.core.knows(&seen) {
             return;

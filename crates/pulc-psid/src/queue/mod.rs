@@ -305,7 +305,10 @@ impl Room {
                 self.roll_due = true;
                 self.call_roll();
             }
-            QueueMsg::Config(config) => self.health.set(config.health),
+            QueueMsg::Config(config) => {
+                self.health.set(config.health);
+                self.jobs.queue(QueueOrder::Networks(config.networks)).await;
+            }
             QueueMsg::Drained(nodes) => {
                 self.drained = nodes.into_iter().collect();
                 self.mesh.set_drained(&self.drained);

@@ -37,6 +37,7 @@ impl Cluster {
             memory_mib: 1000,
             memory_free_mib: 500,
             load_milli: 0,
+            addresses: Vec::new(),
         };
         self.event(Event::Node(seen))
     }

@@ -26,6 +26,7 @@ fn cluster(nodes: u32) -> Controller {
                 memory_mib: 64_000,
                 memory_free_mib: 60_000,
                 load_milli: 0,
+                addresses: Vec::new(),
             }),
         );
     }

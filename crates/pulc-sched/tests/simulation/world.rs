@@ -118,7 +118,16 @@ impl World {
             self.up.remove(&node);
         }
         let name = format!("n{}", node.0[0]);
-        let seen = NodeSeen { node, name, health, cores: slots, memory_mib: 1000, memory_free_mib: 500, load_milli: 0 };
+        let seen = NodeSeen {
+            node,
+            name,
+            health,
+            cores: slots,
+            memory_mib: 1000,
+            memory_free_mib: 500,
+            load_milli: 0,
+            addresses: Vec::new(),
+        };
         self.event(Event::Node(seen));
     }
 
