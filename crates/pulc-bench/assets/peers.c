@@ -1,10 +1,11 @@
 /* What `pulc bench peers` runs under every MPI that it compares: compiled by each one's own compiler, started by its own launcher.
- * Rank 0 writes one line a figure: name, bytes, value (nanoseconds, bytes a second, messages a second, or seconds).
+ * Rank 0 writes one line a figure: name, bytes, value (nanoseconds, bytes, bytes a second, messages a second, or seconds).
  *
  *   peers pair SECONDS [PLACE]     two ranks: one-way time and stream for many sizes, message rate
  *   peers short SECONDS [PLACE]    two ranks: one-way time for a few sizes, for places where some take milliseconds
  *   peers many SECONDS [PLACE]     any number: barrier, allreduce, broadcast, all-to-all; blocks of lengths that differ; scan
  *   peers blocked SECONDS [PLACE]  two ranks: processor time that rank 0 burns while it waits for a message that long
+ *   peers memory SECONDS           any number: the largest share of memory of a rank, idle and after an all-to-all
  *   peers start SECONDS [PLACE]    any number: nothing
  *
  * SECONDS is the time for each figure. PLACE `pin`: rank r stays on the core r modulo their number; `one`: all ranks on the first core; without:
@@ -198,19 +199,52 @@ static void blocked(void) {
     tell("blocked", 0, burnt / seconds);
 }
 
+/* Pages that only this process has, and its part of those that it shares; of the rank that has most. */
+static void tell_share(const char *name, long bytes) {
+    double share = 0, most = 0;
+    char line[256];
+    FILE *file = fopen("/proc/self/smaps_rollup", "r");
+    if (!file)
+        MPI_Abort(MPI_COMM_WORLD, 4);
+    while (fgets(line, sizeof line, file)) {
+        long kib;
+        if (sscanf(line, "Pss: %ld kB", &kib) == 1)
+            share = kib * 1024.0;
+    }
+    fclose(file);
+    MPI_Reduce(&share, &most, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+    tell(name, bytes, most);
+}
+
+static void memory(void) {
+    enum { BLOCK = 1024 };
+    tell_share("idle", 0);
+    char *from = malloc((size_t)ranks * BLOCK), *to = malloc((size_t)ranks * BLOCK);
+    if (!from || !to)
+        MPI_Abort(MPI_COMM_WORLD, 3);
+    memset(from, 2, (size_t)ranks * BLOCK);
+    MPI_Alltoall(from, BLOCK, MPI_BYTE, to, BLOCK, MPI_BYTE, MPI_COMM_WORLD);
+    tell_share("share", BLOCK);
+}
+
 int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &me);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (argc < 3) {
         if (me == 0)
-            fprintf(stderr, "usage: peers pair|short|many|blocked|start SECONDS [pin|one]\n");
+            fprintf(stderr, "usage: peers pair|short|many|blocked|memory|start SECONDS [pin|one]\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     seconds = atof(argv[2]);
     if (argc > 3)
         pin(strcmp(argv[3], "one") == 0);
     if (strcmp(argv[1], "start") == 0) {
+        MPI_Finalize();
+        return 0;
+    }
+    if (strcmp(argv[1], "memory") == 0) {
+        memory();
         MPI_Finalize();
         return 0;
     }

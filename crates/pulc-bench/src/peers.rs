@@ -39,6 +39,9 @@ pub struct Args {
     /// Processes of the job whose start and end is timed; 0: none
     #[arg(long, default_value_t = 128)]
     start: u32,
+    /// Processes whose shares of memory are looked at; 0: none
+    #[arg(long, default_value_t = 32)]
+    memory: u32,
     /// Interleaved rounds
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
@@ -162,6 +165,7 @@ fn all_tasks(args: &Args) -> Vec<Task> {
     if !args.no_collectives {
         tasks.extend(args.ranks.iter().filter(|ranks| **ranks <= most).map(|ranks| Task::Many(*ranks)));
     }
+    tasks.extend(Some(args.memory.min(most)).filter(|ranks| *ranks > 0).map(Task::Memory));
     tasks.extend(Some(args.start.min(most)).filter(|start| *start > 0).map(Task::Start));
     tasks
 }

@@ -24,11 +24,13 @@ const NEAR_HOP: f64 = 70.0;
 const PLOTTED: [(Place, &str, &str); 2] =
     [(Place::Node, "two cores of one node", ""), (Place::Net, "two nodes", "-net")];
 
-const FIGURES: [Figure; 14] = [
+const FIGURES: [Figure; 16] = [
     Figure { name: "latency", text: "one way", less_is_better: true, shown: row::time },
     Figure { name: "rate", text: "messages/s", less_is_better: false, shown: millions },
     Figure { name: "stream", text: "stream", less_is_better: false, shown: row::rate },
     Figure { name: "blocked", text: "cpu while blocked", less_is_better: true, shown: share },
+    Figure { name: "idle", text: "share idle", less_is_better: true, shown: memory },
+    Figure { name: "share", text: "after all-to-all", less_is_better: true, shown: memory },
     Figure { name: "barrier", text: "barrier", less_is_better: true, shown: row::time },
     Figure { name: "allreduce", text: "allreduce", less_is_better: true, shown: row::time },
     Figure { name: "bcast", text: "bcast", less_is_better: true, shown: row::time },
@@ -43,6 +45,10 @@ const FIGURES: [Figure; 14] = [
 
 fn millions(rate: f64) -> String {
     format!("{:.2} M", rate / 1e6)
+}
+
+fn memory(bytes: f64) -> String {
+    format!("{:.2} MiB", bytes / f64::from(1 << 20))
 }
 
 fn share(share: f64) -> String {

@@ -11,6 +11,8 @@ pub enum Task {
     Blocked,
     /// Collectives.
     Many(u32),
+    /// Shares of memory.
+    Memory(u32),
     /// From the launcher's start to its end.
     Start(u32),
 }
@@ -23,6 +25,7 @@ impl Task {
             Task::Pair(_) => "pair",
             Task::Blocked => "blocked",
             Task::Many(_) => "many",
+            Task::Memory(_) => "memory",
             Task::Start(_) => "start",
         }
     }
@@ -30,14 +33,14 @@ impl Task {
     pub fn ranks(self) -> u32 {
         match self {
             Task::Pair(_) | Task::Blocked => 2,
-            Task::Many(ranks) | Task::Start(ranks) => ranks,
+            Task::Many(ranks) | Task::Memory(ranks) | Task::Start(ranks) => ranks,
         }
     }
 
     pub fn place(self) -> Place {
         match self {
             Task::Pair(place) => place,
-            Task::Blocked | Task::Many(_) | Task::Start(_) => Place::Node,
+            Task::Blocked | Task::Many(_) | Task::Memory(_) | Task::Start(_) => Place::Node,
         }
     }
 
