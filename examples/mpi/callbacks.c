@@ -42,7 +42,7 @@ static int deleted(MPI_Comm comm, int key, void *value, void *state) {
 }
 
 int main(int argc, char **argv) {
-    int rank, size, best, key, found, x = 0;
+    int rank, size, best, key, found, class, x = 0;
     char room[8], *value;
     MPI_Op op;
     MPI_Errhandler handler;
@@ -59,9 +59,11 @@ int main(int argc, char **argv) {
 
     CHECK(MPI_Comm_create_errhandler(heard, &handler) == MPI_SUCCESS);
     CHECK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler) == MPI_SUCCESS && MPI_Errhandler_free(&handler) == MPI_SUCCESS);
-    CHECK(MPI_Send(&x, 1, MPI_INT, size, 0, MPI_COMM_WORLD) != MPI_SUCCESS && errors == 1);
+    /* What a call returns after a handler of the program's has returned is the implementation's choice. */
+    MPI_Send(&x, 1, MPI_INT, size, 0, MPI_COMM_WORLD);
+    CHECK(errors == 1);
     CHECK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN) == MPI_SUCCESS);
-    CHECK(MPI_Send(&x, -1, MPI_INT, 0, 0, MPI_COMM_WORLD) == MPI_ERR_COUNT);
+    CHECK(MPI_Error_class(MPI_Send(&x, -1, MPI_INT, 0, 0, MPI_COMM_WORLD), &class) == MPI_SUCCESS && class == MPI_ERR_COUNT);
 
     CHECK(MPI_Comm_create_keyval(copied, deleted, &key, &copies) == MPI_SUCCESS);
     CHECK(MPI_Comm_set_attr(MPI_COMM_WORLD, key, room) == MPI_SUCCESS);

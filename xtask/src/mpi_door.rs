@@ -53,6 +53,7 @@ pub fn test(root: &Path) -> Outcome {
     let (pulc, ring) = (tree.at.join("bin/pulc"), tree.at.join("ring.mpicc"));
     mpi_seeing::deadlock(&pulc, &deadlock)?;
     mpi_seeing::timeline(&pulc, &ring, &tree.at)?;
+    mpi_seeing::statistics(&pulc, &ring)?;
     heat(root, &tree)?;
     guests(root, &tree)?;
     references(root, scratch.path())
@@ -267,19 +268,26 @@ fn references(root: &Path, scratch: &Path) -> Outcome {
     let listed = std::env::var(REFERENCES).unwrap_or_default();
     let mut compared = 0;
     for dir in listed.split(':').filter(|dir| !dir.is_empty()).map(Path::new) {
-        for (door, name) in [(Door::Mpich, "mpi.h"), (Door::Standard, "mpi_abi.h")] {
-            let header = dir.join(name);
-            if header.exists() {
-                compare(root, scratch, door, &header)?;
-                println!("{} says the same as {}", header.display(), crate::mpi::include_dir(door));
-                compared += 1;
-            }
-        }
+        compared += headers_of(root, scratch, dir)?;
     }
     if compared == 0 {
         println!("headers are not compared: {REFERENCES} names no directory with mpi.h or mpi_abi.h of MPICH 5");
     }
     Ok(())
+}
+
+/// Compares ours with the headers of a reference implementation in one directory; how many were there.
+pub fn headers_of(root: &Path, scratch: &Path, dir: &Path) -> Result<u32, String> {
+    let mut compared = 0;
+    for (door, name) in [(Door::Mpich, "mpi.h"), (Door::Standard, "mpi_abi.h")] {
+        let header = dir.join(name);
+        if header.exists() {
+            compare(root, scratch, door, &header)?;
+            println!("{} says the same as {}", header.display(), crate::mpi::include_dir(door));
+            compared += 1;
+        }
+    }
+    Ok(compared)
 }
 
 fn compare(root: &Path, scratch: &Path, door: Door, reference: &Path) -> Outcome {

@@ -1,5 +1,5 @@
-//! What users see of an MPI job: `pulc why` names a deadlock and says of every process where it stands, and `--trace` writes a timeline. Called
-//! by `mpi_door`. Looks again until it sees what must come; judges no times.
+//! What users see of an MPI job: `pulc why` names a deadlock and says of every process where it stands, `--trace` writes a timeline, and `--stats`
+//! tells each rank's messages. Called by `mpi_door`. Looks again until it sees what must come; judges no times.
 
 use crate::steps::{self, Outcome};
 use std::io::{BufRead, BufReader};
@@ -83,6 +83,39 @@ pub fn timeline(pulc: &Path, program: &Path, folder: &Path) -> Outcome {
         check(&text).map_err(|why| format!("the timeline of {nodes} nodes {why}"))?;
     }
     println!("a timeline of three processes, on one node and on two");
+    Ok(())
+}
+
+/// `program` is examples/mpi/ring.c, compiled. Each rank's line tells messages that it sent and received, by the device that carried them.
+pub fn statistics(pulc: &Path, program: &Path) -> Outcome {
+    for (nodes, devices) in [("1", &["shm"][..]), ("3", &["net"]), ("2", &["shm", "net"])] {
+        let mut run = Command::new(pulc);
+        run.args(["run", "--alone", "-n", "3", "--nodes", nodes, "--stats"]).arg(program);
+        let mut text = String::new();
+        steps::run_lines(&mut run, PATIENCE, |line| text = format!("{text}{line}\n"))?;
+        counted(&text, devices).map_err(|why| format!("--stats on {nodes} nodes {why}: {text}"))?;
+    }
+    println!("statistics of three processes, on one, two and three nodes");
+    Ok(())
+}
+
+fn counted(text: &str, devices: &[&str]) -> Outcome {
+    let mut lines = text.lines().skip_while(|line| !line.trim_start().starts_with("rank node"));
+    let head = lines.next().ok_or("has no head")?;
+    if let Some(device) = devices.iter().find(|device| !head.contains(&format!("{device} sent"))) {
+        return Err(format!("has no column for {device}"));
+    }
+    for rank in 0..3 {
+        let line = lines.next().ok_or(format!("has no line for rank {rank}"))?;
+        let words: Vec<&str> = line.split_whitespace().collect();
+        // Rank, node, time, its unit, turns; then messages and bytes each way for each device.
+        let numbers: Vec<u64> = words.iter().skip(5).filter_map(|word| word.parse().ok()).collect();
+        let is_whole = words.first() == Some(&rank.to_string().as_str()) && numbers.len() == 4 * devices.len();
+        let total = |first: usize| numbers.iter().skip(first).step_by(4).sum::<u64>();
+        if !is_whole || total(0) == 0 || total(2) == 0 {
+            return Err(format!("does not tell what rank {rank} sent and received"));
+        }
+    }
     Ok(())
 }
 

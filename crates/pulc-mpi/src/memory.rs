@@ -133,6 +133,15 @@ impl Room {
         Room { words: vec![0; len.div_ceil(size_of::<u128>())] }
     }
 
+    /// Its length, in bytes.
+    pub fn len(&self) -> usize {
+        size_of_val(&*self.words)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
     /// Its beginning. Valid as long as the room is.
     pub fn addr(&mut self) -> Addr {
         Addr(self.words.as_mut_ptr().cast())

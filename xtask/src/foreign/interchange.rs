@@ -1,9 +1,10 @@
 //! Programs go back and forth between PULC and the reference implementation without being compiled again: what its compilers made runs
 //! here, what ours made runs there, on either binary interface, with an old-style search path, under its launcher, and below an
-//! existing profiling tool. Called by `foreign`.
+//! existing profiling tool; and our headers say what its headers say. Called by `foreign`.
 
 use super::{Place, all_well, debian};
-use crate::steps::{self, Outcome};
+use crate::mpi_door;
+use crate::steps::{self, Outcome, Scratch};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -31,6 +32,11 @@ pub fn run(root: &Path, place: &mut Place) -> Outcome {
     }
     failures.extend(which_library(root, place, &mpich)?);
     failures.extend(below_a_tool(root, place)?);
+    let scratch = Scratch::new("mpi-headers")?;
+    match mpi_door::headers_of(root, scratch.path(), &mpich.join("include"))? {
+        2 => place.tell("values, layouts and prototypes of both headers are those of MPICH's"),
+        found => failures.push(format!("{found} of MPICH's two headers are there to compare ours with")),
+    }
     place.tell(&format!("programs between PULC and MPICH: {} failed", failures.len()));
     all_well(failures)
 }

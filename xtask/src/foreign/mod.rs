@@ -128,6 +128,13 @@ impl Place {
         self.environment("mpich", &["mpich==5.0.2"])
     }
 
+    /// Intel's runtime with its benchmarks: the newest whose wheel needs no other package that cannot be had.
+    fn intel(&self) -> Result<PathBuf, String> {
+        let (environment, package) = ("impi-2021.18.1", "impi-rt==2021.18.1");
+        self.environment(environment, &[package])
+            .map_err(|why| format!("{package}, or a package that it needs, cannot be installed from PyPI: {why}"))
+    }
+
     /// Runs a command, keeps what it writes under `name`, and returns that with the time it took, even if it failed.
     fn kept(&self, name: &str, command: &mut Command, limit: Duration) -> (Outcome, String, Duration) {
         let (mut text, begin) = (String::new(), Instant::now());

@@ -88,12 +88,10 @@ impl Peer {
 fn beside(place: &mut Place) -> Outcome {
     let text = |path: PathBuf| path.display().to_string();
     let mut all = vec![Peer::new("PULC", &[&text(place.tree.join("bin/mpiexec"))], None, AT)];
-    for (name, environment, package, launcher) in [
-        ("MPICH", "mpich", "mpich==5.0.2", "bin/mpiexec"),
-        // The newest whose wheel needs no other package that is not there.
-        ("Intel MPI", "impi-2021.18.1", "impi-rt==2021.18.1", "bin/mpiexec.hydra"),
-    ] {
-        match place.environment(environment, &[package]) {
+    for (name, environment, launcher) in
+        [("MPICH", place.mpich(), "bin/mpiexec"), ("Intel MPI", place.intel(), "bin/mpiexec.hydra")]
+    {
+        match environment {
             Ok(at) => all.push(Peer::new(name, &[&text(at.join(launcher))], Some(at.join("lib")), AT)),
             Err(why) => place.tell(&format!("left out: {name}: {why}")),
         }

@@ -11,6 +11,7 @@ mod layout;
 mod neighbor;
 mod program;
 mod reduce;
+mod rooms;
 mod scan;
 mod schedule;
 

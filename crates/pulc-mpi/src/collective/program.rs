@@ -1,12 +1,13 @@
 //! What a collective does on this process: rounds of steps, made before anything is sent and executed as often as it is started. Making
 //! one never looks at the program's data.
 
+use super::rooms::Rooms;
 use crate::comm::{Communicator, Form};
 use crate::data::Data;
 use crate::datatype::{self, TypeRef};
 use crate::error::Result;
 use crate::handle::Datatype;
-use crate::memory::{Addr, Room};
+use crate::memory::Addr;
 use crate::op::OpRef;
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -60,7 +61,7 @@ pub(crate) enum Step {
 #[derive(Default)]
 pub(crate) struct Program {
     pub rounds: Vec<Vec<Step>>,
-    rooms: Vec<Room>,
+    rooms: Rooms,
     turns: Option<Turns>,
 }
 
@@ -78,7 +79,7 @@ impl Turns {
 
 impl Program {
     pub fn new() -> Program {
-        Program { rounds: vec![Vec::new()], rooms: Vec::new(), turns: None }
+        Program { rounds: vec![Vec::new()], rooms: Rooms::default(), turns: None }
     }
 
     fn push(&mut self, step: Step) {
@@ -152,7 +153,7 @@ impl Program {
     /// The rounds of another program behind these.
     pub fn append(&mut self, other: Program) {
         self.rounds.extend(other.rounds);
-        self.rooms.extend(other.rooms);
+        self.rooms.append(other.rooms);
     }
 
     /// The same for a program of one side alone.
@@ -176,12 +177,9 @@ impl Program {
         }
     }
 
-    /// Memory for `len` bytes that lives as long as the program.
+    /// Memory for `len` bytes that lives as long as the program, to be written before it is read.
     pub fn bytes(&mut self, len: usize) -> Addr {
-        let mut room = Room::new(len);
-        let addr = room.addr();
-        self.rooms.push(room);
-        addr
+        self.rooms.take(len)
     }
 
     /// Memory for `count` elements, as the address that a buffer of theirs has.

@@ -44,7 +44,7 @@ impl Job {
     }
 
     /// Combines the inputs of one side at the member at `place` 0. The address of what this process has in the end: the
-    /// result, or what it has passed on.
+    /// result, or what it has passed on. Where nothing is combined that is the input itself.
     pub fn to_first(
         &self,
         program: &mut Program,
@@ -54,29 +54,71 @@ impl Job {
         real: impl Fn(i32) -> i32,
         input: Addr,
     ) -> Result<Addr> {
-        let mut own = self.buffer(program)?;
-        program.copy(self.data(input)?, self.data(own)?);
-        let mut other = None;
+        let mut own = Own { at: input, is_input: true, free: Vec::new() };
         let mut mask = 1;
         while mask < size {
             program.then();
             if place & mask != 0 {
-                program.send_on(side, self.data(own)?, real(place - mask));
+                program.send_on(side, self.data(own.at)?, real(place - mask));
                 break;
             }
             if place + mask < size {
-                let incoming = match other {
-                    Some(room) => room,
-                    None => self.buffer(program)?,
-                };
+                let incoming = own.room(self, program)?;
                 program.recv_on(side, self.data(incoming)?, real(place + mask));
-                program.then();
-                self.combine(program, own, incoming);
-                (own, other) = (incoming, Some(own));
+                own.below(self, program, incoming)?;
             }
             mask *= 2;
         }
-        Ok(own)
+        Ok(own.at)
+    }
+}
+
+/// Where what this process has combined so far stands: at first the program's own memory, which is only read.
+struct Own {
+    at: Addr,
+    is_input: bool,
+    /// Memory for results that is free.
+    free: Vec<Addr>,
+}
+
+impl Own {
+    /// Free memory for one vector.
+    fn room(&mut self, job: &Job, program: &mut Program) -> Result<Addr> {
+        match self.free.pop() {
+            Some(room) => Ok(room),
+            None => job.buffer(program),
+        }
+    }
+
+    /// Has it in memory that may be written.
+    fn copied(&mut self, job: &Job, program: &mut Program) -> Result<()> {
+        if self.is_input {
+            let room = self.room(job, program)?;
+            program.copy(job.data(self.at)?, job.data(room)?);
+            (self.at, self.is_input) = (room, false);
+        }
+        Ok(())
+    }
+
+    /// Is combined with what comes from higher ranks, once that is there.
+    fn below(&mut self, job: &Job, program: &mut Program, incoming: Addr) -> Result<()> {
+        if !job.op.keeps_input() {
+            self.copied(job, program)?;
+        }
+        program.then();
+        job.combine(program, self.at, incoming);
+        if !self.is_input {
+            self.free.push(self.at);
+        }
+        (self.at, self.is_input) = (incoming, false);
+        Ok(())
+    }
+
+    /// Is combined with what comes from lower ranks. It has been [copied](Own::copied).
+    fn above(&mut self, job: &Job, program: &mut Program, incoming: Addr) {
+        program.then();
+        job.combine(program, incoming, self.at);
+        self.free.push(incoming);
     }
 }
 
@@ -170,23 +212,23 @@ pub(crate) fn allreduce(
 /// Recursive doubling: in every round two groups of neighbours exchange what they have. Those beyond a power of two pass theirs to
 /// a neighbour first and get the result at the end.
 fn doubling(program: &mut Program, job: &Job, me: i32, size: i32, input: Addr, recvbuf: Addr) -> Result<()> {
-    let mut own = job.buffer(program)?;
-    let mut other = job.buffer(program)?;
-    program.copy(job.data(input)?, job.data(own)?);
+    // Of two, each has its result where it belongs, without a copy of it.
+    let is_input = input != recvbuf;
+    let mut own = Own { at: input, is_input, free: if is_input { vec![recvbuf] } else { Vec::new() } };
     let power = 1 << (31 - size.leading_zeros());
     let rest = size - power;
     let mut place = me - rest;
     if me < 2 * rest {
-        program.then();
         if me % 2 == 0 {
-            program.send(job.data(own)?, me + 1);
+            program.send(job.data(input)?, me + 1);
             program.then();
             program.recv(job.data(recvbuf)?, me + 1);
             return Ok(());
         }
-        program.recv(job.data(other)?, me - 1);
-        program.then();
-        job.combine(program, other, own);
+        own.copied(job, program)?;
+        let incoming = own.room(job, program)?;
+        program.recv(job.data(incoming)?, me - 1);
+        own.above(job, program, incoming);
         place = me / 2;
     }
     let real = |place: i32| if place < rest { place * 2 + 1 } else { place + rest };
@@ -194,21 +236,25 @@ fn doubling(program: &mut Program, job: &Job, me: i32, size: i32, input: Addr, r
     while mask < power {
         let partner = real(place ^ mask);
         program.then();
-        program.send(job.data(own)?, partner);
-        program.recv(job.data(other)?, partner);
-        program.then();
+        program.send(job.data(own.at)?, partner);
         if partner < me {
-            job.combine(program, other, own);
+            own.copied(job, program)?;
+            let incoming = own.room(job, program)?;
+            program.recv(job.data(incoming)?, partner);
+            own.above(job, program, incoming);
         } else {
-            job.combine(program, own, other);
-            (own, other) = (other, own);
+            let incoming = own.room(job, program)?;
+            program.recv(job.data(incoming)?, partner);
+            own.below(job, program, incoming)?;
         }
         mask *= 2;
     }
-    program.copy(job.data(own)?, job.data(recvbuf)?);
+    if own.at != recvbuf {
+        program.copy(job.data(own.at)?, job.data(recvbuf)?);
+    }
     if me < 2 * rest {
         program.then();
-        program.send(job.data(own)?, me - 1);
+        program.send(job.data(own.at)?, me - 1);
     }
     Ok(())
 }

@@ -110,6 +110,11 @@ impl OpRef {
             OpRef::Made(made) => made.is_commutative,
         }
     }
+
+    /// Whether it only reads its lower operand. A function of the program is handed a pointer to that, too, and may do as it likes.
+    pub fn keeps_input(&self) -> bool {
+        matches!(self, OpRef::Builtin(_))
+    }
 }
 
 /// Whether a collective may reduce elements of this type with this operation.

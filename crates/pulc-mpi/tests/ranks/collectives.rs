@@ -1,9 +1,12 @@
-//! Scenes with collectives: each is compared with what it must give.
+//! Scenes with collectives: each is compared with what it must give (MPI-5.0, 6.3 to 6.13).
 
 use crate::values::{INT, SUM, Values, WORLD, place};
+use crate::halls::Append;
 use pulc_mpi::call;
-use pulc_mpi::handle::Info;
+use pulc_mpi::callback::UserOp;
+use pulc_mpi::handle::{Datatype, Info, Op};
 use pulc_mpi::memory::{Addr, Ints};
+use std::sync::Arc;
 
 pub fn play() {
     let (me, n) = place(WORLD);
@@ -12,8 +15,12 @@ pub fn play() {
     }
     blocks(me, n);
     forms(me, n);
+    for count in [1, 20_000, 70_000] {
+        own_functions(me, n, count);
+    }
 }
 
+/// MPI-5.0, 6.9.1, 6.9.6, 6.10 to 6.11: reductions in all their ways.
 fn reductions(me: i32, n: i32, count: usize) {
     let own: Vec<i32> = (0..count as i32).map(|at| at + me).collect();
     let sum: Vec<i32> = (0..count as i32).map(|at| n * at + n * (n - 1) / 2).collect();
@@ -48,6 +55,7 @@ fn reductions(me: i32, n: i32, count: usize) {
     assert_eq!(into.get(), sum);
 }
 
+/// MPI-5.0, 6.5 to 6.8.
 fn blocks(me: i32, n: i32) {
     let size = n as usize;
     for len in [1, 500, 20_000] {
@@ -82,6 +90,7 @@ fn blocks(me: i32, n: i32) {
     assert_eq!(in_place.get(), expected);
 }
 
+/// MPI-5.0, 6.12 and 6.13: nonblocking collectives under way together, and one that persists.
 fn forms(me: i32, n: i32) {
     let (mut out, mut into, mut shared) = (Values::of(&[me; 4]), Values::filled(0, 4), Values::of(&[me]));
     let mut all = [
@@ -97,4 +106,60 @@ fn forms(me: i32, n: i32) {
         call::wait(&mut kept).unwrap();
     }
     call::request_free(&mut kept).unwrap();
+}
+
+/// Adds, and leaves nothing of what it was given to read.
+struct Spoils;
+
+impl UserOp for Spoils {
+    fn apply(&self, input: Addr, inout: Addr, len: i64, _datatype: Datatype) {
+        for at in 0..len {
+            let number = |from: Addr| {
+                let mut bytes = [0; 4];
+                from.read(at * 4, &mut bytes);
+                i32::from_ne_bytes(bytes)
+            };
+            inout.write(at * 4, &(number(input) + number(inout)).to_ne_bytes());
+            input.write(at * 4, &(-7_i32).to_ne_bytes());
+        }
+    }
+}
+
+/// MPI-5.0, 6.9.5: functions of the program are applied in the order of ranks where they do not commute, whatever they do with what
+/// they are given; what the program passes in stays as it was.
+fn own_functions(me: i32, n: i32, count: usize) {
+    let digits = (1..=n).fold(0, |number, digit| number * 10 + digit);
+    let ops = [
+        (call::op_create(Arc::new(Append), false).unwrap(), digits),
+        (call::op_create(Arc::new(Spoils), false).unwrap(), n * (n + 1) / 2),
+        (call::op_create(Arc::new(Spoils), true).unwrap(), n * (n + 1) / 2),
+    ];
+    let len = count as i64;
+    for (mut op, expected) in ops {
+        let (mut out, mut into, mut both) =
+            (Values::filled(me + 1, count), Values::filled(0, count), Values::filled(me + 1, count));
+        let mut all = [
+            call::iallreduce(out.addr(), into.addr(), len, INT, op, WORLD).unwrap(),
+            call::iallreduce(Addr::IN_PLACE, both.addr(), len, INT, op, WORLD).unwrap(),
+        ];
+        call::waitall(&mut all, &mut |_, _| {}).unwrap();
+        assert_eq!((into.get(), both.get()), (vec![expected; count], vec![expected; count]));
+        for root in 0..n {
+            rooted(me, root, op, (&mut out, expected));
+        }
+        assert_eq!(out.get(), vec![me + 1; count]);
+        call::op_free(&mut op).unwrap();
+    }
+}
+
+/// The same at one root, whose input may be where its result shall be.
+fn rooted(me: i32, root: i32, op: Op, (out, expected): (&mut Values, i32)) {
+    let (len, count) = (out.count(), out.count() as usize);
+    for in_place in [false, true] {
+        let mut into = Values::filled(if me == root { root + 1 } else { -1 }, count);
+        let input = if in_place && me == root { Addr::IN_PLACE } else { out.addr() };
+        let mut request = call::ireduce(input, into.addr(), len, INT, op, root, WORLD).unwrap();
+        call::wait(&mut request).unwrap();
+        assert_eq!(into.get(), vec![if me == root { expected } else { -1 }; count]);
+    }
 }

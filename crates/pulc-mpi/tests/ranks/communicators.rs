@@ -1,4 +1,4 @@
-//! Scenes with communicators of both kinds.
+//! Scenes with communicators of both kinds (MPI-5.0, 7.4 and 7.6).
 
 use crate::values::{INT, SUM, Values, WORLD, place};
 use pulc_mpi::call;
@@ -39,6 +39,7 @@ pub fn play() {
     }
 }
 
+/// MPI-5.0, 7.6, and collectives between two groups, 6.2.3.
 pub fn between_sides() {
     let (me, n) = place(WORLD);
     let half = call::comm_split(WORLD, me % 2, me).unwrap();

@@ -1,5 +1,5 @@
 //! Scenes in which members of a communicator do so many collectives that they meet in shared memory, and what becomes of those who
-//! lose a member there.
+//! lose a member there (MPI-5.0, chapter 6; 6.14: which orders of calls are correct).
 
 use crate::values::{INT, SUM, Values, WORLD, place};
 use pulc_mpi::call;
@@ -108,7 +108,7 @@ fn blocks(comm: Comm, me: i32, n: i32, count: usize) {
 }
 
 /// The number of the right operand, in the digits behind that of the left one.
-struct Append;
+pub struct Append;
 
 impl UserOp for Append {
     fn apply(&self, input: Addr, inout: Addr, len: i64, _datatype: Datatype) {

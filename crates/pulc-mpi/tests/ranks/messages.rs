@@ -1,4 +1,4 @@
-//! Scenes with messages between two ranks.
+//! Scenes with messages between two ranks (MPI-5.0, chapter 3).
 
 use crate::values::{INT, Values, WORLD, place};
 use pulc_mpi::call;
@@ -42,7 +42,7 @@ fn exchange(out: &mut Values, right: i32, into: &mut Values, left: i32) -> Statu
     call::sendrecv(out.addr(), sent, INT, right, 2, into.addr(), room, INT, left, 2, WORLD).unwrap()
 }
 
-/// A message that does not fit fills the buffer, and the receive says so.
+/// A message that does not fit fills the buffer, and the receive says so (MPI-5.0, 3.2.4).
 fn too_long(me: i32, n: i32) {
     for len in [2, 100, 50_000] {
         if me == n - 1 {
@@ -62,6 +62,7 @@ fn too_long(me: i32, n: i32) {
     }
 }
 
+/// MPI-5.0, 3.9.
 fn persistent(right: i32, left: i32, me: i32) {
     let (mut out, mut into) = (Values::of(&[me]), Values::of(&[-1]));
     let mut all = [
@@ -78,6 +79,7 @@ fn persistent(right: i32, left: i32, me: i32) {
     assert_eq!(all, [Request::NULL; 2]);
 }
 
+/// MPI-5.0, 3.4 and 3.6; 3.8.2: what a matched probe has found is for its receive alone.
 fn buffered_and_synchronous(right: i32, left: i32, me: i32) {
     let mut lent = Values::filled(0, 100_000);
     call::buffer_attach(lent.addr(), 400_000).unwrap();
@@ -96,6 +98,7 @@ fn buffered_and_synchronous(right: i32, left: i32, me: i32) {
     assert_eq!(call::buffer_detach().unwrap().1, 400_000);
 }
 
+/// MPI-5.0, 3.8.4.
 fn cancelled() {
     let mut into = Values::of(&[5]);
     let mut request = call::irecv(into.addr(), 1, INT, ANY_SOURCE, 12345, WORLD).unwrap();
@@ -103,7 +106,7 @@ fn cancelled() {
     assert!(call::wait(&mut request).unwrap().cancelled);
 }
 
-/// Long and short messages, sent in turn: a receive with a wildcard gets them in this order.
+/// Long and short messages, sent in turn: a receive with a wildcard gets them in this order (MPI-5.0, 3.5).
 pub fn order() {
     let (me, _) = place(WORLD);
     let lens = [1, 100_000, 2, 20_000, 3, 40_000, 4, 1_000_000, 5];

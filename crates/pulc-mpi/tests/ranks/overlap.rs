@@ -1,4 +1,5 @@
-//! A scene in which one side computes while a long message moves: it ends only if somebody makes progress meanwhile.
+//! A scene in which one side computes while a long message moves: it ends only if somebody makes progress meanwhile
+//! (what `PULC_PROGRESS=thread` promises; MPI-5.0, 3.7.4 asks for progress in calls only).
 
 use crate::values::{INT, SUM, Values, WORLD, place};
 use pulc_mpi::call;

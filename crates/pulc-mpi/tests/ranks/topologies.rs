@@ -1,5 +1,5 @@
 //! Grids and graphs of ranks, and exchanges with neighbours: every block says who sent it, to which neighbour, and arrives where the
-//! topology says.
+//! topology says (MPI-5.0, 8.5 to 8.8).
 
 use crate::values::{INT, Values, WORLD, place};
 use pulc_mpi::call;

@@ -1,5 +1,6 @@
 //! A scene in which collectives whose blocks or results differ from member to member give in shared memory what their nonblocking forms
-//! give by messages, whatever the lengths; and blocks that are too long are an error where they arrive, and nowhere else.
+//! give by messages, whatever the lengths; and blocks that are too long are an error where they arrive, and nowhere else
+//! (MPI-5.0, 6.5 to 6.12).
 
 use crate::random::Dice;
 use crate::values::{INT, SUM, Values, WORLD, place};

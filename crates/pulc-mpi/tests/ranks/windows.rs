@@ -1,5 +1,5 @@
 //! Windows of posted receives, of every kind and waited for in every way, and the messages for them: what is taken in a sweep arrives as what is
-//! taken singly does.
+//! taken singly does (MPI-5.0, 3.5: order; 3.7.5: completion of several).
 
 use crate::values::{INT, Values, WORLD, place};
 use pulc_mpi::call;
