@@ -14,6 +14,11 @@ const TESTERS: [&str; 3] = ["xdlu", "xdqr", "xslu"];
 const RANKS: [u32; 3] = [1, 2, 4];
 const LIMIT: Duration = Duration::from_secs(300);
 
+/// What a tester says at its end, once: processes that do not know of each other say it once each.
+const END: &str = "END OF TESTS.";
+/// The name by which the testers ask for MPI. Without it they find Debian's own.
+const LIBRARY: &str = "lib/libmpich.so.12";
+
 /// The same testers as Debian builds them for Open MPI.
 const AT_OPENMPI: &str = "/usr/lib/x86_64-linux-gnu/scalapack/openmpi-tests";
 const PACKAGES_OPENMPI: [&str; 3] = ["scalapack-mpi-test", "libscalapack-openmpi2.2", "openmpi-bin"];
@@ -28,6 +33,9 @@ pub fn run(place: &mut Place, peers: bool) -> Outcome {
         place.tell(&format!("skipped: ScaLAPACK's testers, install {}", PACKAGES.join(" ")));
         return Ok(());
     }
+    if !place.tree.join(LIBRARY).exists() {
+        return Err(format!("{} has no {LIBRARY}", place.tree.display()));
+    }
     let mut failures = Vec::new();
     for ranks in place.ranks_or(&RANKS).to_vec() {
         for tester in TESTERS {
@@ -39,10 +47,9 @@ pub fn run(place: &mut Place, peers: bool) -> Outcome {
             let (passed, failed) = (count("PASSED"), count("FAILED"));
             let seconds = took.as_secs_f64();
             place.tell(&format!("{tester}, {ranks} ranks: {passed} passed, {failed} failed, {seconds:.2} s"));
-            let complete = text.contains("END OF TESTS.");
-            if let (false, _, _) | (_, 0, _) | (_, _, 1..) = (complete, passed, failed) {
-                failures
-                    .push(format!("{tester} at {ranks} ranks: {passed} passed, {failed} failed, complete: {complete}"));
+            let ends = text.matches(END).count();
+            if ends != 1 || passed == 0 || failed > 0 {
+                failures.push(format!("{tester} at {ranks} ranks: {passed} passed, {failed} failed, {ends} ends"));
             } else if let Err(why) = outcome {
                 failures.push(format!("{tester} at {ranks} ranks: {why}"));
             }
@@ -78,9 +85,20 @@ impl Peer {
         if let Some(libraries) = &self.libraries {
             let fabrics = libraries.join("libfabric");
             command.env("LD_LIBRARY_PATH", format!("{}:{}", libraries.display(), fabrics.display()));
-            command.env("I_MPI_ROOT", libraries.with_file_name(""));
+            command.env("I_MPI_ROOT", libraries.with_file_name("")).env("I_MPI_FABRICS", "shm");
         }
         command
+    }
+}
+
+/// A wheel's library under the name by which the testers ask for it: otherwise they find Debian's MPICH, whatever launches them.
+fn named_as_debian_does(libraries: &Path) -> Outcome {
+    let link = libraries.join("libmpich.so.12");
+    match std::os::unix::fs::symlink("libmpi.so.12", &link) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(format!("cannot link {}: {error}", link.display()))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -92,7 +110,11 @@ fn beside(place: &mut Place) -> Outcome {
         [("MPICH", place.mpich(), "bin/mpiexec"), ("Intel MPI", place.intel(), "bin/mpiexec.hydra")]
     {
         match environment {
-            Ok(at) => all.push(Peer::new(name, &[&text(at.join(launcher))], Some(at.join("lib")), AT)),
+            Ok(at) => {
+                let libraries = at.join("lib");
+                named_as_debian_does(&libraries)?;
+                all.push(Peer::new(name, &[&text(at.join(launcher))], Some(libraries), AT));
+            }
             Err(why) => place.tell(&format!("left out: {name}: {why}")),
         }
     }
@@ -109,7 +131,7 @@ fn beside(place: &mut Place) -> Outcome {
                 let Some(seconds) = &peer.seconds[which] else { continue };
                 let name = format!("{tester}-{}-{}", peer.name.replace(' ', "-"), seconds.len());
                 let (outcome, text, took) = place.kept(&name, &mut peer.command(tester), PATIENCE);
-                if outcome.is_err() || !text.contains("END OF TESTS.") {
+                if outcome.is_err() || text.matches(END).count() != 1 {
                     peer.seconds[which] = None;
                 } else if let Some(seconds) = &mut peer.seconds[which] {
                     seconds.push(took.as_secs_f64());
