@@ -11,8 +11,8 @@ use crate::handle::{Datatype, Op};
 use crate::memory::Addr;
 use crate::op::{self, OpRef};
 
-/// Above this many bytes an allreduce moves every part once instead of everything in every round.
-const LONG_BYTES: usize = 32 << 10;
+/// Above this many bytes a reduction whose result all get moves every part once instead of everything in every round.
+pub(super) const LONG_BYTES: usize = 32 << 10;
 
 /// What is reduced.
 pub(super) struct Job {
@@ -70,6 +70,49 @@ impl Job {
             mask *= 2;
         }
         Ok(own.at)
+    }
+
+    /// Combines this process's part of everybody's input, which each of the others sends to it, in the order of ranks. `part` tells begin and
+    /// length of each process's part, in elements. The address of the result, which may be the input itself.
+    pub fn own_part(
+        &self,
+        program: &mut Program,
+        me: i32,
+        size: i32,
+        input: Addr,
+        part: impl Fn(i32) -> (i64, i64),
+    ) -> Result<Addr> {
+        let step = extent(self.datatype)?;
+        let input_of = |rank: i32| {
+            let (from, count) = part(rank);
+            Data::new(input.offset(from * step), count, self.datatype)
+        };
+        let (own_from, own_count) = part(me);
+        let mut rooms = Vec::new();
+        for turn in 1..size {
+            let (to, source) = ((me + turn) % size, (me + size - turn) % size);
+            if own_count > 0 {
+                let room = program.buffer(own_count, self.datatype)?;
+                program.recv(Data::new(room, own_count, self.datatype)?, source);
+                rooms.push((source, room));
+            }
+            if part(to).1 > 0 {
+                program.send(input_of(to)?, to);
+            }
+        }
+        // The lower one of two is only read, so the sum moves up.
+        let mut own = input.offset(own_from * step);
+        if own_count > 0 && (me > 0 || !self.op.keeps_input()) {
+            own = program.buffer(own_count, self.datatype)?;
+            program.copy(input_of(me)?, Data::new(own, own_count, self.datatype)?);
+        }
+        rooms.push((me, own));
+        rooms.sort_unstable_by_key(|(rank, _)| *rank);
+        program.then();
+        for pair in rooms.windows(2) {
+            program.reduce(&self.op, self.datatype, pair[0].1, pair[1].1, own_count);
+        }
+        Ok(rooms.last().map_or(own, |(_, room)| *room))
     }
 }
 
@@ -264,33 +307,14 @@ fn in_parts(program: &mut Program, job: &Job, me: i32, size: i32, input: Addr, r
     let step = extent(job.datatype)?;
     let from = |part: i32| job.count * i64::from(part) / i64::from(size);
     let count = |part: i32| from(part + 1) - from(part);
-    let part_of = |base: Addr, part: i32| -> Result<Data> {
-        Data::new(base.offset(from(part) * step), count(part), job.datatype)
-    };
-    let mut rooms = Vec::new();
-    for turn in 1..size {
-        let (to, source) = ((me + turn) % size, (me + size - turn) % size);
-        let room = program.buffer(count(me), job.datatype)?;
-        program.recv(Data::new(room, count(me), job.datatype)?, source);
-        program.send(part_of(input, to)?, to);
-        rooms.push((source, room));
-    }
-    let own = program.buffer(count(me), job.datatype)?;
-    program.copy(part_of(input, me)?, Data::new(own, count(me), job.datatype)?);
-    rooms.push((me, own));
-    rooms.sort_unstable_by_key(|(rank, _)| *rank);
-    program.then();
-    // In the order of ranks: the lower one is the input, so the sum moves to the higher one's room.
-    for pair in rooms.windows(2) {
-        program.reduce(&job.op, job.datatype, pair[0].1, pair[1].1, count(me));
-    }
-    let result = rooms.last().map_or(own, |(_, room)| *room);
+    let part_of = |part: i32| Data::new(recvbuf.offset(from(part) * step), count(part), job.datatype);
+    let result = job.own_part(program, me, size, input, |part| (from(part), count(part)))?;
     let whole = Data::new(result, count(me), job.datatype)?;
-    program.copy(whole.clone(), part_of(recvbuf, me)?);
+    program.copy(whole.clone(), part_of(me)?);
     program.then();
     for turn in 1..size {
         let (to, source) = ((me + turn) % size, (me + size - turn) % size);
-        program.recv(part_of(recvbuf, source)?, source);
+        program.recv(part_of(source)?, source);
         program.send(whole.clone(), to);
     }
     Ok(())

@@ -3,7 +3,7 @@
 use super::gather::scatter;
 use super::layout::Blocks;
 use super::program::{Program, Side};
-use super::reduce::Job;
+use super::reduce::{Job, LONG_BYTES};
 use crate::comm::Communicator;
 use crate::data::Data;
 use crate::error::{Class, Error, Result};
@@ -97,6 +97,12 @@ pub(super) fn reduce_scatter(
     let starts: Vec<i64> = counts.iter().scan(0, |at, count| Some(std::mem::replace(at, *at + count))).collect();
     let side = if comm.remote.is_some() { Side::Local } else { Side::Peers };
     let input = if sendbuf.is_in_place() { recvbuf } else { sendbuf };
+    if comm.remote.is_none() && (size == 2 || job.data(input)?.len() > LONG_BYTES) {
+        let part = |rank: i32| (starts[rank as usize], counts.get(rank as usize));
+        let result = job.own_part(&mut program, me, size as i32, input, part)?;
+        program.copy(Data::new(result, own_count, datatype)?, Data::new(recvbuf, own_count, datatype)?);
+        return Ok(program);
+    }
     let mut result = job.to_first(&mut program, side, me, size as i32, |place| place, input)?;
     if comm.remote.is_some() && me == 0 {
         // The sides get each other's result.

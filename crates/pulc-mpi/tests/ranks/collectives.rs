@@ -1,7 +1,7 @@
 //! Scenes with collectives: each is compared with what it must give (MPI-5.0, 6.3 to 6.13).
 
-use crate::values::{INT, SUM, Values, WORLD, place};
 use crate::halls::Append;
+use crate::values::{INT, SUM, Values, WORLD, place};
 use pulc_mpi::call;
 use pulc_mpi::callback::UserOp;
 use pulc_mpi::handle::{Datatype, Info, Op};
