@@ -68,6 +68,16 @@ fn a_node_whose_health_check_fails_gets_no_work_until_it_succeeds() {
     wait_for_node(host, sick, "drained");
     let waiting = wait_until(|| Some(job(host, &once)).filter(|job| job["state"] == "PENDING" && job["attempt"] == 1));
     assert!(waiting.is_some(), "{}", job(host, &once));
+    // One that is started at once is told so.
+    let refused = host.pulc(&["run", "--hosts", sick, "true"]);
+    assert!(refused.code() != Some(0), "{refused:?}");
+    host.pulc(&["hold", &once]).expect_success();
+    host.pulc(&["undrain", sick]).expect_success();
+    let at_once =
+        wait_until(|| Some(host.pulc(&["run", "--hosts", sick, "true"])).filter(|run| !run.stderr.contains("no node")));
+    let said = at_once.expect("it is up again").stderr;
+    assert!(said.contains("its health check fails: disk is full"), "{said}");
+    host.pulc(&["release", &once]).expect_success();
     // A check that is not made any more keeps nobody from work.
     host.pulc(&["config", "health.action=none"]).expect_success();
     wait_for(host, &once, "COMPLETED");

@@ -97,6 +97,7 @@ impl Daemon {
         let link = QueueLink { sender: queue.clone(), keepers_socket: self.keepers_socket };
         let staging = Staging::new(mesh.clone(), self.state.path().join("staged"));
         let stage = Some(staging.clone());
+        tokio::spawn(staging.clone().forget_kept());
         let health = Health::start(queue.clone());
         let config = JobsConfig {
             mesh: mesh.clone(),

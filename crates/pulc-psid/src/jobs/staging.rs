@@ -6,6 +6,7 @@ use super::local::LocalJob;
 use super::message::{JobBody, JobOrder};
 use super::origin::CODE_NOT_STARTED;
 use super::{Event, Room};
+use crate::queue::order::ENV_ALLOCATION;
 use crate::stage::{Made, Staging, Ticker, Wanted};
 use pulc_base::{JobId, NodeId};
 use pulc_control::network;
@@ -91,7 +92,9 @@ impl Room {
 
     /// Whether this node looks at itself before it starts a job.
     pub(super) fn checks(&self, part: &LocalJob) -> bool {
-        self.config.health.is_some() && part.order.queued.is_some()
+        // What begins inside of a job that runs is no new work.
+        let is_step = part.order.launch.env.iter().any(|(name, _)| name == ENV_ALLOCATION.as_bytes());
+        self.config.health.is_some() && (part.order.queued.is_some() || !is_step)
     }
 
     /// Sees whether this node is fit, and gets what the job needs from the node above this one, at the root of the tree from its home.

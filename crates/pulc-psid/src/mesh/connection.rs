@@ -19,6 +19,8 @@ use tokio_rustls::TlsStream;
 
 /// Frames are gathered up to this many bytes before they are written.
 const GATHER_BYTES: usize = 64 << 10;
+/// What is kept of that while nothing waits.
+const IDLE_BYTES: usize = 1 << 10;
 /// How long a farewell may take.
 const FAREWELL: Duration = Duration::from_millis(500);
 /// Own upkeep (beats, members) may exceed the queue's limit by this much.
@@ -201,12 +203,12 @@ async fn write_all(
     mut queued: mpsc::UnboundedReceiver<Vec<u8>>,
     fill: Arc<Fill>,
 ) {
-    let mut gathered = first;
-    if !gathered.is_empty() && (to.write_all(&gathered).await.is_err() || to.flush().await.is_err()) {
+    if !first.is_empty() && (to.write_all(&first).await.is_err() || to.flush().await.is_err()) {
         queued.close();
     }
+    drop(first);
+    let mut gathered = Vec::new();
     while let Some(body) = queued.recv().await {
-        gathered.clear();
         wire::put_frame(&mut gathered, &body);
         let mut bytes = body.len();
         while gathered.len() < GATHER_BYTES
@@ -222,7 +224,9 @@ async fn write_all(
         if written.await.is_err() {
             break;
         }
-        gathered.shrink_to(GATHER_BYTES);
+        gathered.clear();
+        // One large message must not hold its memory for ever, and a cluster has many connections on which little is said.
+        gathered.shrink_to(if queued.is_empty() { IDLE_BYTES } else { GATHER_BYTES });
         fill.bytes.fetch_sub(bytes, Ordering::Relaxed);
         fill.room.notify_waiters();
     }

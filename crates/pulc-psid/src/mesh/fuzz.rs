@@ -6,8 +6,9 @@ use super::tls::Verifiers;
 use super::wire::{Answer, Frame, FrameReader, Opening};
 use crate::identity::{ClusterCa, NodeIdentity};
 use crate::membership::{Event, Member, Membership, Timing};
+use crate::peer_message::PeerMsg;
 use pulc_base::NodeId;
-use pulc_base::boot::decode;
+use pulc_base::boot::{decode, encode};
 use pulc_base::clock::Nanos;
 use rustls::pki_types::CertificateDer;
 use std::sync::OnceLock;
@@ -44,7 +45,9 @@ pub(crate) fn frames(bytes: &[u8]) {
                     step(Event::Incoming { conn: session, member, session });
                 }
             }
-            Frame::Goodbye | Frame::Peer(_) => {}
+            // What was understood can be said again.
+            Frame::Peer(message) => assert_eq!(decode::<PeerMsg>(&encode(&message)).ok().as_ref(), Some(&message)),
+            Frame::Goodbye => {}
         }
     }
 }
@@ -81,5 +84,21 @@ fn timing() -> Timing {
         members_max: MEMBERS_MAX,
         watch: 2,
         round_max: Nanos::from_ms(30_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_corpus_has_of_networks_and_health_is_understood_to_its_end() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/mesh_frames/networks");
+        let mut reader = FrameReader::holding(std::fs::read(path).unwrap(), LIMIT);
+        let all: Vec<Frame> = std::iter::from_fn(|| reader.next().unwrap()).collect();
+        let told = format!("{all:?}");
+        for word in ["PreparedBut", "NetworkLost", "Config", "Noted", "Checked", "NotReturned", "Unfit"] {
+            assert!(told.contains(word), "{word} is not in {told}");
+        }
     }
 }

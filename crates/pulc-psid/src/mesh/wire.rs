@@ -126,7 +126,8 @@ pub(crate) async fn read_first<T: for<'a> Deserialize<'a>>(
 }
 
 /// Buffer that an idle connection keeps.
-const KEEP_BYTES: usize = 64 << 10;
+const READ_MIN: usize = 1 << 10;
+const READ_MAX: usize = 16 << 10;
 
 /// Takes a stream of bytes apart into frames.
 pub(crate) struct FrameReader {
@@ -134,16 +135,18 @@ pub(crate) struct FrameReader {
     /// Bytes before this one have been handed out.
     start: usize,
     limit: usize,
+    /// Room for the next read: much where much comes, little on the many connections on which signs of life are all.
+    room: usize,
 }
 
 impl FrameReader {
     pub(crate) fn new(limit: usize) -> FrameReader {
-        FrameReader { buffer: Vec::new(), start: 0, limit }
+        FrameReader::holding(Vec::new(), limit)
     }
 
     /// With bytes that have come already.
     pub(crate) fn holding(buffer: Vec<u8>, limit: usize) -> FrameReader {
-        FrameReader { buffer, start: 0, limit }
+        FrameReader { buffer, start: 0, limit, room: READ_MIN }
     }
 
     /// Takes more bytes in. Cancel safe. `Ok(0)` is the end of the stream.
@@ -151,14 +154,20 @@ impl FrameReader {
         if self.start == self.buffer.len() {
             self.buffer.clear();
             self.start = 0;
-            // One large message must not hold its memory for ever.
-            self.buffer.shrink_to(KEEP_BYTES);
+            self.buffer.shrink_to(self.room);
         } else if self.start > self.buffer.len() / 2 {
             self.buffer.drain(..self.start);
             self.start = 0;
         }
-        self.buffer.reserve(16 << 10);
-        from.read_buf(&mut self.buffer).await
+        self.buffer.reserve(self.room);
+        let room = self.buffer.capacity() - self.buffer.len();
+        let came = from.read_buf(&mut self.buffer).await?;
+        if came == room {
+            self.room = (self.room * 2).min(READ_MAX);
+        } else if came < self.room / 4 {
+            self.room = READ_MIN;
+        }
+        Ok(came)
     }
 
     /// The next whole frame, if it is there.
@@ -205,6 +214,29 @@ mod tests {
     fn a_frame_that_claims_too_much_is_refused_before_it_is_stored() {
         let mut reader = reader_of(&u32::MAX.to_le_bytes());
         assert!(matches!(reader.next(), Err(WireError::TooLong { .. })));
+    }
+
+    #[tokio::test]
+    async fn a_connection_on_which_little_is_said_keeps_little() {
+        let ids: Vec<pulc_base::NodeId> = (0..2000).map(|n| pulc_base::NodeId([n as u8; 16])).collect();
+        let mut bytes = Vec::new();
+        put_frame(&mut bytes, &encode(&Frame::Missed(ids.clone())));
+        let mut reader = FrameReader::new(1 << 20);
+        let mut large = &bytes[..];
+        let mut most = 0;
+        while reader.fill(&mut large).await.unwrap() > 0 {
+            most = most.max(reader.buffer.capacity());
+        }
+        assert!(most >= bytes.len() && reader.room == READ_MAX);
+        assert!(matches!(reader.next(), Ok(Some(Frame::Missed(got))) if got == ids));
+        let mut small = Vec::new();
+        put_frame(&mut small, &encode(&Frame::Peer(PeerMsg::Probe(7))));
+        for _ in 0..2 {
+            reader.fill(&mut &small[..]).await.unwrap();
+            assert!(matches!(reader.next(), Ok(Some(Frame::Peer(PeerMsg::Probe(7))))));
+        }
+        reader.fill(&mut &[][..]).await.unwrap();
+        assert!(reader.buffer.capacity() <= 2 * READ_MIN, "{}", reader.buffer.capacity());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::deliver::deliver;
 use super::known::Whose;
 use super::{StageMsg, Staging, Ticker, lock};
 use crate::peer_message::PeerMsg;
-use pulc_base::{JobId, NodeId};
+use pulc_base::{JobId, NodeId, log};
 use pulc_control::NodeState;
 use pulc_control::stage::{Content, FILES_MAX, Output, Role, StageFile, as_path};
 use std::collections::HashMap;
@@ -21,6 +21,8 @@ use tokio::sync::mpsc;
 
 /// How long the home may say nothing about a file that it was offered.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Under the store's directory: what could not be delivered, by job.
+pub(super) const KEPT: &str = "kept";
 /// Between two words of the home.
 const WORD: Duration = Duration::from_secs(5);
 /// How long the home of a queued job's files may be away, and between two looks for it.
@@ -204,7 +206,7 @@ impl Staging {
 
     /// What can't be delivered stays on this node, out of the job's directory.
     async fn keep_back(&self, job: JobId, path: PathBuf, name: &[u8]) -> Option<PathBuf> {
-        let place = self.inner.store.root().join("kept").join(job.to_string()).join(as_path(name));
+        let place = self.inner.store.root().join(KEPT).join(job.to_string()).join(as_path(name));
         let work = move || {
             fs::symlink_metadata(&path).map_err(|error| error.to_string())?;
             let above = place.parent().map_or(Ok(()), super::store::make_directory);
@@ -212,6 +214,19 @@ impl Staging {
             Ok(place)
         };
         blocking(work).await.ok()
+    }
+}
+
+/// Removes what jobs have left there that was not touched for so long. Where the clock makes no sense nothing is.
+pub(super) fn forget(kept: &Path, age: Duration) {
+    for job in fs::read_dir(kept).into_iter().flatten().flatten() {
+        let old = job.metadata().and_then(|data| data.modified()).ok().and_then(|at| at.elapsed().ok());
+        if old.is_some_and(|old| old >= age) {
+            match fs::remove_dir_all(job.path()) {
+                Ok(()) => log!(Info, "stage", "{} was kept long enough and is removed", job.path().display()),
+                Err(error) => log!(Warn, "stage", "{} cannot be removed: {error}", job.path().display()),
+            }
+        }
     }
 }
 
@@ -264,6 +279,24 @@ mod tests {
         // Round in a circle is no way.
         std::os::unix::fs::symlink(&root, root.join("d/e/up")).unwrap();
         assert_eq!(listed("d").unwrap().len(), 3);
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn what_was_kept_long_enough_is_removed_and_nothing_else() {
+        let root = directory("kept");
+        let day = Duration::from_secs(24 * 3600);
+        let now = std::time::SystemTime::now();
+        for (name, at) in [("old", now - 40 * day), ("young", now - 20 * day), ("to-come", now + 400 * day)] {
+            fs::create_dir_all(root.join(name).join("d")).unwrap();
+            fs::write(root.join(name).join("d/x"), "x").unwrap();
+            fs::File::open(root.join(name)).unwrap().set_modified(at).unwrap();
+        }
+        forget(&root.join("none"), day);
+        forget(&root, 30 * day);
+        let mut left: Vec<_> = fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["to-come", "young"]);
         fs::remove_dir_all(root).unwrap();
     }
 

@@ -40,7 +40,18 @@ static MAX_MIB: Param = Param {
     text: "room on a node for files that jobs bring along; what was used longest ago is thrown away for more",
 };
 
-pub static PARAMS: &[&Param] = &[&MAX_MIB];
+static KEPT_DAYS: Param = Param {
+    name: "stage_kept_days",
+    default: 30,
+    min: 1,
+    max: 36_500,
+    text: "time after which what a job was to give back and could not be delivered is removed from its node, in days",
+};
+
+pub static PARAMS: &[&Param] = &[&MAX_MIB, &KEPT_DAYS];
+
+/// Between two looks for what was kept long enough.
+const KEPT_LOOK: Duration = Duration::from_secs(6 * 3600);
 
 const CHANGED: &str = "it was changed or removed since the job was asked for";
 
@@ -163,6 +174,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Staging {
+    /// Removes what was kept long enough, again and again.
+    pub async fn forget_kept(self) {
+        let age = Duration::from_secs(KEPT_DAYS.read().value * 24 * 3600);
+        loop {
+            let kept = self.inner.store.root().join(give_back::KEPT);
+            let _ = tokio::task::spawn_blocking(move || give_back::forget(&kept, age)).await;
+            tokio::time::sleep(KEPT_LOOK).await;
+        }
+    }
+
     /// `root` is made when something is put there. What an earlier life has left in it is swept away.
     pub fn new(mesh: Mesh, root: PathBuf) -> Staging {
         place::sweep(&root);
