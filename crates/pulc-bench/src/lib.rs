@@ -27,6 +27,7 @@ mod ring;
 mod rounds;
 mod row;
 mod shares;
+mod socket_datagrams;
 mod socket_end;
 mod socket_layer;
 mod socket_mpi;

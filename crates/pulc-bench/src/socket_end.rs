@@ -1,8 +1,8 @@
 //! One end of a measured socket: an ordinary program that knows nothing of PULC, over TCP or a unix socket. Started by `sockets`, with the
 //! bypass before it or not; what the client writes is the figure. Every call is the C library's, so that the bypass sees it. Blocking
-//! calls are here, waiting for many connections in `socket_requests.rs`.
+//! calls are here, waiting for many connections in `socket_requests.rs`, datagrams in `socket_datagrams.rs`.
 
-use crate::{Error, socket_requests};
+use crate::{Error, socket_datagrams, socket_requests};
 use pulc_base::clock::{Nanos, now};
 use pulc_hal::os::cpu;
 use std::io::{Read, Write};
@@ -34,6 +34,8 @@ pub struct Args {
 pub enum What {
     /// Nanoseconds that 64 bytes take one way
     Pingpong,
+    /// The same by datagrams, from a connected socket to one that is not
+    Datagrams,
     /// Bytes a second in writes of 64 KiB
     Stream,
     /// Connections a second, each with a byte there and back
@@ -114,6 +116,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
             let time = Nanos::from_ms(args.millis);
             let figure = match args.what {
                 What::Pingpong => pingpong(&mut *connect(server, args.unix).map_err(failed())?, time),
+                What::Datagrams => socket_datagrams::ask(server, args.unix, time),
                 What::Stream => stream(&mut *connect(server, args.unix).map_err(failed())?, time),
                 What::Connect => connections(server, args.unix, time),
                 What::Requests => socket_requests::ask(server, args.unix, args.clients, time),
@@ -127,6 +130,9 @@ pub fn run(args: &Args) -> Result<(), Error> {
 
 /// Answers one client; of connections, until one brings nothing.
 fn serve(args: &Args) -> std::io::Result<()> {
+    if args.what == What::Datagrams {
+        return socket_datagrams::answer(args.unix);
+    }
     let listener = if args.unix {
         let name = format!("pulc-bench-{}", std::process::id());
         let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
@@ -138,6 +144,7 @@ fn serve(args: &Args) -> std::io::Result<()> {
         Listener::Tcp(listener)
     };
     match args.what {
+        What::Datagrams => {}
         What::Requests => socket_requests::answer(&listener, args.clients)?,
         What::Pingpong => {
             let mut stream = listener.accept()?;
@@ -169,15 +176,20 @@ fn serve(args: &Args) -> std::io::Result<()> {
 
 fn pingpong(stream: &mut dyn Stream, time: Nanos) -> std::io::Result<f64> {
     let mut message = [7; MESSAGE_BYTES];
-    let mut turns = |count: u32| -> std::io::Result<()> {
+    let turns = |count: u32| -> std::io::Result<()> {
         for _ in 0..count {
             stream.write_all(&message)?;
             stream.read_exact(&mut message)?;
         }
         Ok(())
     };
+    middle(time, turns)
+}
+
+/// Nanoseconds one way of the middle batch of turns: when another program has one of the cores for its ten milliseconds, that is all that a mean
+/// tells of.
+pub fn middle(time: Nanos, mut turns: impl FnMut(u32) -> std::io::Result<()>) -> std::io::Result<f64> {
     turns(WARM)?;
-    // The middle of the batches: when another program has one of the cores for its ten milliseconds, that is all that a mean tells of.
     let (started, mut batches) = (now(), Vec::new());
     let mut before = started;
     while batches.is_empty() || before.since(started) < time {

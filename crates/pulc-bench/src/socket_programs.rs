@@ -63,7 +63,7 @@ pub fn redis(path: Path, clients: u32, pipeline: u32, requests: u32) -> Result<f
     words.push(REDIS_BENCHMARK.into());
     match path {
         Path::Unix => words.extend(["-s".into(), socket.clone().into()]),
-        Path::Kernel | Path::Bypass => words.extend(["-p", &text].map(OsString::from)),
+        Path::Kernel | Path::Sockmap | Path::Bypass => words.extend(["-p", &text].map(OsString::from)),
     }
     let numbers = [clients, pipeline, requests].map(|number| number.to_string());
     words.extend(["-t", "set", "--csv", "-c", &numbers[0], "-P", &numbers[1], "-n", &numbers[2]].map(OsString::from));

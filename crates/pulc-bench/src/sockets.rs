@@ -1,5 +1,5 @@
-//! `pulc bench sockets`: unmodified programs on kernel TCP, on unix sockets and with the sockets bypass, in the same run: a 64-byte
-//! ping-pong, requests of one and of many clients, a stream, connections a second, and redis, iperf3, nginx with wrk and Open MPI over TCP where they are installed. Called by
+//! `pulc bench sockets`: unmodified programs on kernel TCP, on unix sockets, with the kernel's own shortcut (a sockmap, where the rights to load one
+//! are there) and with the sockets bypass, in the same run: a 64-byte ping-pong over TCP and UDP, requests of one and of many clients, a stream, connections a second, and redis, iperf3, nginx with wrk and Open MPI over TCP where they are installed. Called by
 //! the command line. Rounds are interleaved, and what is shown of the bypass beside kernel TCP are ratios within a round, with the interval in
 //! which their median lies; a row whose bytes did not go through rings says so.
 
@@ -8,9 +8,11 @@ use crate::socket_mpi::OverTcp;
 use crate::{Error, socket_nginx, socket_programs};
 use pulc_base::clock::{Nanos, now};
 use pulc_hal::os::cpu;
+use pulc_hal::os::sockmap::Sockmap;
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::OnceLock;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -43,10 +45,14 @@ const SLOWER: f64 = 0.97;
 pub enum Path {
     Kernel,
     Unix,
+    Sockmap,
     Bypass,
 }
 
-const PATHS: [Path; 3] = [Path::Kernel, Path::Unix, Path::Bypass];
+const PATHS: [Path; 4] = [Path::Kernel, Path::Unix, Path::Sockmap, Path::Bypass];
+
+/// What stands before programs that are to use the kernel's shortcut, while there is one.
+static INTO_SOCKMAP: OnceLock<Vec<OsString>> = OnceLock::new();
 
 /// Where the two ends run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,6 +77,7 @@ impl Cores {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Contest {
     Pingpong(Cores),
+    Datagrams(Cores),
     Stream,
     Connect,
     Requests { clients: u32, cores: Cores },
@@ -84,6 +91,7 @@ impl Contest {
     fn name(self) -> String {
         match self {
             Contest::Pingpong(cores) => format!("64 bytes one way{}, ns", cores.name()),
+            Contest::Datagrams(cores) => format!("64 bytes one way by UDP{}, ns", cores.name()),
             Contest::Stream => "stream, GB/s".to_owned(),
             Contest::Requests { clients, cores } => format!("requests of {clients} in epoll{}, 1000/s", cores.name()),
             Contest::Connect => "connections, 1000/s".to_owned(),
@@ -99,7 +107,7 @@ impl Contest {
     /// A figure in the unit of the name.
     fn shown(self, figure: f64) -> f64 {
         match self {
-            Contest::Pingpong(_) | Contest::Mpi { .. } => figure,
+            Contest::Pingpong(_) | Contest::Datagrams(_) | Contest::Mpi { .. } => figure,
             Contest::Stream | Contest::Iperf { .. } => figure / 1e9,
             Contest::Connect | Contest::Requests { .. } | Contest::Redis { .. } | Contest::Nginx { .. } => figure / 1e3,
         }
@@ -107,12 +115,18 @@ impl Contest {
 
     /// How many times better than `other`.
     fn ratio(self, figure: f64, other: f64) -> f64 {
-        if matches!(self, Contest::Pingpong(_) | Contest::Mpi { .. }) { other / figure } else { figure / other }
+        let is_time = matches!(self, Contest::Pingpong(_) | Contest::Datagrams(_) | Contest::Mpi { .. });
+        if is_time { other / figure } else { figure / other }
     }
 
     fn measure(self, path: Path, millis: u32, mpi: Option<&OverTcp>) -> Result<f64, Error> {
+        let has_none = path == Path::Sockmap && (INTO_SOCKMAP.get().is_none() || matches!(self, Contest::Datagrams(_)));
+        if has_none {
+            return Ok(f64::NAN);
+        }
         match self {
             Contest::Pingpong(cores) => ends("pingpong", path, cores, 1, millis),
+            Contest::Datagrams(cores) => ends("datagrams", path, cores, 1, millis),
             Contest::Stream => ends("stream", path, Cores::Free, 1, millis),
             Contest::Connect => ends("connect", path, Cores::Free, 1, millis),
             Contest::Requests { clients, cores } => ends("requests", path, cores, clients, millis),
@@ -154,7 +168,11 @@ impl Drop for Server {
 
 /// Words to put before a program.
 pub fn before(path: Path) -> Result<Vec<OsString>, Error> {
-    Ok(if path == Path::Bypass { vec![this_program()?, "bypass".into()] } else { Vec::new() })
+    Ok(match path {
+        Path::Bypass => vec![this_program()?, "bypass".into()],
+        Path::Sockmap => INTO_SOCKMAP.get().cloned().unwrap_or_default(),
+        Path::Kernel | Path::Unix => Vec::new(),
+    })
 }
 
 pub fn start(words: &[OsString], out: Stdio) -> Result<Server, Error> {
@@ -208,6 +226,7 @@ fn contests(only: &str) -> Vec<Contest> {
     let has_two = cpu::allowed_cores().is_ok_and(|cores| cores.len() > 1);
     let all = [Cores::Free, Cores::Two, Cores::One].into_iter().filter(|cores| has_two || *cores != Cores::Two);
     let mut contests: Vec<Contest> = all.clone().map(Contest::Pingpong).collect();
+    contests.extend(all.clone().map(Contest::Datagrams));
     for clients in [1, CLIENTS] {
         contests.extend(all.clone().map(|cores| Contest::Requests { clients, cores }));
     }
@@ -280,14 +299,14 @@ impl Seen {
     }
 
     fn show(&self, contest: Contest, json: bool) {
-        let [kernel, unix, bypass] =
+        let [kernel, unix, sockmap, bypass] =
             std::array::from_fn(|at| contest.shown(median(&sorted(self.rounds.iter().map(|figures| figures[at])))));
-        let ratios = sorted(self.rounds.iter().map(|figures| contest.ratio(figures[2], figures[0])));
+        let ratios = sorted(self.rounds.iter().map(|figures| contest.ratio(figures[3], figures[0])));
         let (ratio, (low, high)) = (median(&ratios), interval(&ratios));
         let name = contest.name();
         if json {
             let line = serde_json::json!({
-                "what": name, "kernel": kernel, "unix": unix, "bypass": bypass, "ratio": ratio, "low": low,
+                "what": name, "kernel": kernel, "unix": unix, "sockmap": sockmap, "bypass": bypass, "ratio": ratio, "low": low,
                 "high": high, "rounds": self.rounds.len(), "ring_bytes": self.ring_bytes,
             });
             println!("{line}");
@@ -298,8 +317,11 @@ impl Seen {
             _ if high < SLOWER => " (slower)",
             _ => "",
         };
-        let unix = if unix.is_nan() { "-".to_owned() } else { format!("{unix:.2}") };
-        println!("{kernel:>10.2} {unix:>10} {bypass:>10.2} {ratio:>7.2} {low:>7.2}-{high:<7.2}  {name}{remark}");
+        let shown = |figure: f64| if figure.is_nan() { "-".to_owned() } else { format!("{figure:.2}") };
+        let (unix, sockmap) = (shown(unix), shown(sockmap));
+        println!(
+            "{kernel:>10.2} {unix:>10} {sockmap:>10} {bypass:>10.2} {ratio:>7.2} {low:>7.2}-{high:<7.2}  {name}{remark}"
+        );
     }
 }
 
@@ -308,6 +330,12 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
     let wants_mpi = contests.iter().any(|contest| matches!(contest, Contest::Mpi { .. }));
     let mpi = if wants_mpi { OverTcp::find()? } else { None };
     contests.retain(|contest| mpi.is_some() || !matches!(contest, Contest::Mpi { .. }));
+    // It is there until the end of this function.
+    let sockmap = Sockmap::make();
+    match &sockmap {
+        Ok(sockmap) => _ = INTO_SOCKMAP.set(sockmap.before()),
+        Err(why) => eprintln!("pulc: the kernel's sockmap is left out: {why}"),
+    }
     let (rounds, millis) = if args.quick { (1, MILLIS_QUICK) } else { (args.rounds, MILLIS) };
     let mut seen: Vec<Seen> = contests.iter().map(|_| Seen::default()).collect();
     for round in 0..rounds as usize {
@@ -320,7 +348,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
         println!(
             "medians of {rounds} interleaved rounds; ratio: bypass beside kernel in a round, and the interval of its median (95 %)"
         );
-        println!("{:>10} {:>10} {:>10} {:>7} {:>15}", "kernel", "unix", "bypass", "ratio", "interval");
+        let heads = ["kernel", "unix", "sockmap", "bypass"].map(|head| format!("{head:>10}")).join(" ");
+        println!("{heads} {:>7} {:>15}", "ratio", "interval");
     }
     contests.iter().zip(&seen).for_each(|(contest, seen)| seen.show(*contest, args.json));
     Ok(ExitCode::SUCCESS)

@@ -233,7 +233,14 @@ fn the_benchmark_tells_every_figure() {
     let output = isolated("$PULC bench sockets --quick --json", &[]);
     let (said, words) = text(&output);
     assert!(output.status.success(), "{said}{words}");
-    for contest in ["64 bytes one way", "requests of 1 ", "requests of 50 ", "stream", "connections"] {
+    for contest in [
+        "64 bytes one way, ns",
+        "64 bytes one way by UDP, ns",
+        "requests of 1 ",
+        "requests of 50 ",
+        "stream",
+        "connections",
+    ] {
         assert!(said.contains(&format!("\"what\":\"{contest}")), "{contest}: {said}{words}");
     }
 }

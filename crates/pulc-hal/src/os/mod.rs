@@ -24,6 +24,7 @@ pub mod proctree;
 pub mod registry;
 pub mod settled;
 pub mod signals;
+pub mod sockmap;
 pub mod tcp;
 pub mod tcp_counts;
 pub mod topology;
