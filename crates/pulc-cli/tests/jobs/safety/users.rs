@@ -9,7 +9,8 @@ use pulc_base::boot::{self, ToKeeper, ToRank};
 use pulc_base::clock::now;
 use pulc_base::{JobId, PROTOCOL_VERSION, Rank};
 use pulc_control::frame;
-use pulc_control::{Reply, Request};
+use pulc_control::queue::{QueueRequest, Verb};
+use pulc_control::{Reply, Request, StopKind};
 use pulc_hal::os::fdpass::Seqpacket;
 use pulc_link::{Config, Link, LinkKeys};
 use pulc_testkit::{Finished, rounds, run_within, skipped, token_in, wait_until};
@@ -23,6 +24,8 @@ use std::time::Duration;
 const TEST: &str = "a_process_of_another_user_reaches_nothing_while_both_work_at_full_speed";
 const FIRST: u32 = 65_534;
 const SECOND: u32 = 65_531;
+/// The first job of a queue.
+const QUEUED: &str = "1";
 /// Where the second user is told what there is to try.
 const ENV_TARGETS: &str = "PULC_TEST_TARGETS";
 
@@ -133,12 +136,14 @@ fn a_process_of_another_user_reaches_nothing_while_both_work_at_full_speed() {
     let tool = build_tool(&second);
     first.start_daemons();
     second.start_daemons();
+    let held = ["submit", "--parsable", "-D", "/", "-o", "/dev/null", "sleep", "1000"];
+    assert_eq!(first.pulc("a", &held).expect_success().stdout.trim(), QUEUED);
     let mut victim = first.start_job("beside_another_user");
     let neighbour = second.start_job("beside_another_user");
     let pids = first.pids();
     assert!(pids.len() >= 2 + 2 * 2 + 4, "daemons, keepers, guardians and ranks: {pids:?}");
     let ports = Ports::of(&pids);
-    assert!(ports.udp.len() >= 4 && ports.tcp.len() >= 6 && ports.seqpacket.len() == 2, "{ports:?}");
+    assert!(ports.udp.len() >= 4 && ports.tcp.len() >= 6 && ports.seqpacket.len() == 3, "{ports:?}");
     reach_into(&second, &tool, &pids);
     let targets = format!(
         "{seed}\n{}\n{}\n{}\n{}",
@@ -158,6 +163,13 @@ fn a_process_of_another_user_reaches_nothing_while_both_work_at_full_speed() {
     }
     assert!(attacks > 0, "the job ended before anybody attacked it");
     victim.expect_success();
+    // The job in the queue has seen nothing of it, and its user can see who tried.
+    let queued = first.pulc("a", &["job", QUEUED, "--json"]).expect_success().stdout;
+    assert!(queued.contains("\"RUNNING\"") && queued.contains("\"attempt\":0"), "{queued}");
+    first.pulc("a", &["cancel", QUEUED]).expect_success();
+    let log = format!("{}/.local/state/pulc/instance-a/daemon.log", first.user.path("home"));
+    let log = std::fs::read_to_string(log).expect("daemons write one");
+    assert!(log.contains(&format!("a client was refused: its user is Ok({SECOND})")), "{log}");
     neighbour.expect_success();
     look_at_files(&first, &second);
 }
@@ -242,8 +254,21 @@ fn knock_at_a_keeper(name: &str) {
 }
 
 fn knock_at_a_daemon(name: &str) {
-    let requests =
-        [Request::Hello { version: PROTOCOL_VERSION }, Request::Token, Request::Nodes, Request::Down { all: true }];
+    let target = || vec![QUEUED.parse().expect("it is a number")];
+    let verbs = [Verb::Cancel(StopKind::AtOnce), Verb::Requeue, Verb::Suspend, Verb::Hold];
+    let changes = verbs.map(|verb| QueueRequest::Change { targets: target(), verb });
+    let questions =
+        [QueueRequest::Queue, QueueRequest::Job(target()[0]), QueueRequest::Events { at_most: 9, follow: false }];
+    let queue = changes.into_iter().chain(questions).map(|request| Request::Queue(Box::new(request)));
+    let requests = [
+        Request::Hello { version: PROTOCOL_VERSION },
+        Request::Token,
+        Request::Nodes,
+        Request::Ps,
+        Request::Kill { job: JobId(1), kind: StopKind::AtOnce },
+        Request::Down { all: true },
+    ];
+    let requests = requests.into_iter().chain(queue);
     for request in requests {
         let address = SocketAddr::from_abstract_name(name).expect("it is a name");
         let Ok(mut line) = UnixStream::connect_addr(&address) else { return };
