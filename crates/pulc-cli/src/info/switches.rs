@@ -48,6 +48,11 @@ pub const SWITCHES: &[Switch] = &[
         "",
         "ports of connections that may be promoted, with commas and ranges; without it all",
     ),
+    switch(
+        "PULC_SOCKETS_BETWEEN",
+        "",
+        "of root's daemon: pairs of users, by number, whose sockets may meet, as 33:1000,105:* with * for everybody",
+    ),
     switch("PULC_INSTANCE", "", "name of the daemon that commands talk to, where a machine has several"),
     switch("PULC_STATE_DIR", "", "where a daemon keeps what it must remember"),
     switch("PULC_NO_CGROUP", "", "set to anything: keepers make no cgroup"),
