@@ -30,7 +30,8 @@ impl ReceiveHandler for Matcher {
             body.copy_to(&mut bytes);
             Kept::Small { bytes, len: len as u8, cost }
         } else {
-            let mut bytes = Vec::with_capacity(len);
+            let mut bytes = self.spare.take(len);
+            bytes.reserve_exact(len);
             body.append_to(&mut bytes);
             Kept::Whole { bytes, cost }
         };
@@ -67,7 +68,7 @@ impl ReceiveHandler for Matcher {
         let kept = if asked {
             Kept::Asked { total, transfer, id }
         } else {
-            Kept::Coming { bytes: Vec::new(), total, cost, transfer, done: false }
+            Kept::Coming { bytes: self.spare.take(total), total, cost, transfer, done: false }
         };
         let entry = self.lane(context).queue.keep(id.src.0, wire_tag, kept);
         self.transfers.redirect(transfer, Goal::Kept { context, entry });

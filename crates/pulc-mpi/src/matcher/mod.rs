@@ -8,10 +8,13 @@ mod own;
 mod pending;
 mod post;
 mod requests;
+mod spare;
 
 pub(crate) use kept::{Goal, Kept, SMALL_BYTES, Transfers};
 pub(crate) use pending::{of_send as of_send_fault, push_pending};
 pub(crate) use requests::{Bytes, Out, Phase, Recv, Requests, Work};
+
+use spare::Spare;
 
 use crate::comm::Communicator;
 use crate::error::{Class, Error, Result};
@@ -48,6 +51,7 @@ pub(crate) struct Matcher {
     pub pending: Vec<u32>,
     /// How many of them have not begun: no later message to the same process may overtake them.
     pub unstarted: usize,
+    pub spare: Spare,
     /// Costs of kept messages that have been received.
     pub to_release: Vec<(Rank, u64)>,
     pub gone: Vec<(Rank, End)>,

@@ -89,12 +89,14 @@ impl Matcher {
             }
             Kept::Whole { bytes, cost } | Kept::Coming { bytes, cost, done: true, .. } => {
                 recv.data.put(0, &bytes);
+                self.spare.give(bytes);
                 self.to_release.push((src, cost));
                 self.requests.received(request);
             }
             Kept::Coming { bytes, transfer, .. } => {
                 recv.data.put(0, &bytes);
                 recv.arrived = bytes.len();
+                self.spare.give(bytes);
                 self.transfers.redirect(transfer, Goal::Request(request));
             }
             Kept::Asked { transfer, id, .. } => {
