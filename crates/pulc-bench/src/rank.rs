@@ -2,6 +2,7 @@
 
 use crate::am::Am;
 use crate::measure::{BYTES_MIN, Buffers, Channel, answer, ask};
+use crate::rounds::OfBoth;
 use crate::row::{self, Layer, Place, Row};
 use crate::{Error, calls, mpi_door, ring, waiting};
 use pulc::{Address, From, Match, Port, Pulc, Rank};
@@ -24,18 +25,8 @@ enum What {
     Messages {
         #[arg(long, value_enum)]
         layer: Layer,
-        #[arg(long, value_enum)]
-        place: Place,
-        #[arg(long)]
-        budget_us: u64,
-        #[arg(long, value_delimiter = ',')]
-        bytes: Vec<usize>,
-        /// Core of each rank
-        #[arg(long, value_delimiter = ',')]
-        cores: Vec<u32>,
-        /// Receive into another buffer than what is sent
-        #[arg(long)]
-        apart: bool,
+        #[command(flatten)]
+        of_both: OfBoth,
     },
     /// Talk with everybody; every rank writes its shares of memory
     Memory {
@@ -57,7 +48,7 @@ enum What {
 pub fn run(args: &Args) -> Result<(), Error> {
     match &args.what {
         What::Attach => Pulc::attach().map(|_| ()).map_err(port_error),
-        What::Messages { layer, place, budget_us, bytes, cores, apart } => {
+        What::Messages { layer, of_both: OfBoth { place, budget_us, bytes, cores, apart } } => {
             let how = How { layer: *layer, place: *place, budget: Nanos::from_us(*budget_us), apart: *apart };
             messages(how, bytes, cores)
         }

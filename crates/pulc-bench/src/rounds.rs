@@ -30,6 +30,23 @@ pub struct Wanted {
     pub apart: bool,
 }
 
+/// The same, as the two ends of a layer are told that are programs of their own.
+#[derive(clap::Args, Clone)]
+pub struct OfBoth {
+    #[arg(long, value_enum)]
+    pub place: Place,
+    #[arg(long)]
+    pub budget_us: u64,
+    #[arg(long, value_delimiter = ',')]
+    pub bytes: Vec<usize>,
+    /// Core of each end
+    #[arg(long, value_delimiter = ',')]
+    pub cores: Vec<u32>,
+    /// Receive into another buffer than what is sent
+    #[arg(long)]
+    pub apart: bool,
+}
+
 /// What was measured.
 pub struct Found {
     rounds: BTreeMap<(Place, usize, Layer), Vec<Row>>,

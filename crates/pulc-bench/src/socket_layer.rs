@@ -4,28 +4,20 @@
 use crate::Error;
 use crate::job::this_program;
 use crate::measure::{Buffers, Channel, answer, ask};
-use crate::row::{self, Layer, Place, Row};
+use crate::rounds::OfBoth;
+use crate::row::{self, Layer, Row};
 use crate::sockets::{LIMIT, Path, before, ring_bytes, start};
 use pulc_base::clock::Nanos;
 use pulc_hal::os::cpu;
 use std::ffi::OsString;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::Stdio;
 
 #[derive(clap::Args, Clone)]
 pub struct Args {
-    #[arg(long, value_enum)]
-    place: Place,
-    #[arg(long)]
-    budget_us: u64,
-    #[arg(long, value_delimiter = ',')]
-    bytes: Vec<usize>,
-    /// Core of each end
-    #[arg(long, value_delimiter = ',')]
-    cores: Vec<u32>,
-    #[arg(long)]
-    apart: bool,
+    #[command(flatten)]
+    of_both: OfBoth,
     /// Both ends are threads of this process
     #[arg(long)]
     threads: bool,
@@ -64,7 +56,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
 }
 
 fn sit_down(args: &Args, index: usize) -> Result<(), Error> {
-    args.cores.get(index).map_or(Ok(()), |core| Ok(cpu::pin_to(&[*core])?))
+    args.of_both.cores.get(index).map_or(Ok(()), |core| Ok(cpu::pin_to(&[*core])?))
 }
 
 fn asking(args: &Args, server: &str) -> Result<(), Error> {
@@ -72,9 +64,10 @@ fn asking(args: &Args, server: &str) -> Result<(), Error> {
     let mut stream = TcpStream::connect(server).map_err(Error::system("connect"))?;
     stream.set_nodelay(true).map_err(Error::system("switch delays off"))?;
     let layer = if args.threads { Layer::Threads } else { Layer::Socket };
-    for &bytes in &args.bytes {
-        let figures = ask(&mut stream, Buffers::new(bytes, args.apart), Nanos::from_us(args.budget_us))?;
-        print!("{}", row::json_lines(&[Row::new(layer, args.place, bytes, figures)]));
+    for &bytes in &args.of_both.bytes {
+        let figures =
+            ask(&mut stream, Buffers::new(bytes, args.of_both.apart), Nanos::from_us(args.of_both.budget_us))?;
+        print!("{}", row::json_lines(&[Row::new(layer, args.of_both.place, bytes, figures)]));
     }
     Ok(())
 }
@@ -83,7 +76,7 @@ fn answering(args: &Args, listener: &TcpListener) -> Result<(), Error> {
     sit_down(args, 1)?;
     let mut stream = listener.accept().map_err(Error::system("accept"))?.0;
     stream.set_nodelay(true).map_err(Error::system("switch delays off"))?;
-    args.bytes.iter().try_for_each(|bytes| answer(&mut stream, Buffers::new(*bytes, args.apart)))
+    args.of_both.bytes.iter().try_for_each(|bytes| answer(&mut stream, Buffers::new(*bytes, args.of_both.apart)))
 }
 
 /// Starts what is measured with these options and returns what it wrote.
@@ -105,10 +98,6 @@ fn ends(layer: Layer, options: &[&str]) -> Result<String, Error> {
         return crate::job::output(&words, LIMIT);
     }
     let mut server = start(&words, Stdio::piped())?;
-    let mut place = String::new();
-    if let Some(out) = server.0.stdout.take() {
-        BufReader::new(out).read_line(&mut place).map_err(Error::system("hear a server"))?;
-    }
-    words.extend(["--server", place.trim()].map(OsString::from));
+    words.extend(["--server", &server.place()?].map(OsString::from));
     crate::job::output(&words, LIMIT)
 }

@@ -146,6 +146,15 @@ impl Contest {
 pub struct Server(pub Child);
 
 impl Server {
+    /// What a server of ours says first: where it can be reached.
+    pub fn place(&mut self) -> Result<String, Error> {
+        let mut place = String::new();
+        if let Some(out) = self.0.stdout.take() {
+            BufReader::new(out).read_line(&mut place).map_err(Error::system("hear a server"))?;
+        }
+        Ok(place.trim().to_owned())
+    }
+
     /// Lets a server end that has children of its own to end.
     pub fn ask_to_end(mut self) {
         let asked = rustix::process::Pid::from_raw(self.0.id() as i32)
@@ -206,11 +215,7 @@ fn ends(what: &str, path: Path, cores: Cores, clients: u32, millis: u32) -> Resu
     let [server_core, client_core] = places(cores)?;
     let mut server = start(&pinned(&words, server_core), Stdio::piped())?;
     let mut words = pinned(&words, client_core);
-    let mut place = String::new();
-    if let Some(out) = server.0.stdout.take() {
-        BufReader::new(out).read_line(&mut place).map_err(Error::system("hear a server"))?;
-    }
-    words.extend(["--server", place.trim(), "--millis", &millis.to_string()].map(OsString::from));
+    words.extend(["--server", &server.place()?, "--millis", &millis.to_string()].map(OsString::from));
     let said = output(&words, LIMIT)?;
     said.trim().parse().map_err(|_| Error::Nonsense(said))
 }
