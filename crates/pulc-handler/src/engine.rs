@@ -283,6 +283,13 @@ impl Engine {
             && self.errands.is_idle()
             && self.floor.handlers.all_settled()
     }
+
+    /// Tells other nodes what arrived from them, before this process leaves.
+    pub(crate) fn acknowledge_early(&mut self) {
+        if let Some(net) = &mut self.net {
+            net.acknowledge_early();
+        }
+    }
 }
 
 impl ShmSide {

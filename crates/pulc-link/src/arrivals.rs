@@ -228,6 +228,10 @@ impl Arrivals {
         used * 8
     }
 
+    pub fn owes_acknowledgement(&self) -> bool {
+        self.unacknowledged > 0
+    }
+
     /// An acknowledgement has left; `whole`: with everything there is to say about gaps.
     pub fn acknowledged(&mut self, whole: bool) {
         self.duplicate = false;

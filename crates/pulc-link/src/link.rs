@@ -213,6 +213,13 @@ impl Link {
         self.retention.len()
     }
 
+    /// What arrived and has not been acknowledged yet will be with the next `transmit_runs`, for an owner who will not come back when
+    /// its turn comes. Whether there is any.
+    pub fn acknowledge_early(&mut self) -> bool {
+        self.arrivals.ack_due |= self.arrivals.owes_acknowledgement();
+        self.arrivals.ack_due
+    }
+
     /// Sets what this end lets the peer have under way, in bytes: its share of the kernel's receive buffer.
     pub fn set_window(&mut self, _now: Nanos, bytes: u32) {
         let grew = bytes > self.window_bytes;

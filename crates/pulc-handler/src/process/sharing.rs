@@ -75,16 +75,16 @@ impl Process {
         ended
     }
 
-    /// Waits until other nodes have acknowledged everything sent, at most for the linger time.
+    /// Waits until other nodes have acknowledged everything sent, at most for the linger time, and acknowledges what they sent: after the
+    /// last message of all, the one who sent it would otherwise wait for somebody who has gone.
     pub fn linger(&self) {
-        let guard = self.lock();
-        if guard.engine.all_acknowledged() {
-            return;
+        let mut guard = self.lock();
+        if !guard.engine.all_acknowledged() {
+            let deadline = clock::now() + Nanos::from_ms(guard.engine.limits().linger_ms);
+            let all_told = |engine: &mut Engine, _: &mut Hand<'_>| engine.all_acknowledged().then_some(());
+            (_, guard) = self.wait(guard, &mut Hand::empty(), Some(deadline), Watch::Always, all_told);
         }
-        let deadline = clock::now() + Nanos::from_ms(guard.engine.limits().linger_ms);
-        let _ = self.wait(guard, &mut Hand::empty(), Some(deadline), Watch::Always, |engine, _| {
-            engine.all_acknowledged().then_some(())
-        });
+        guard.engine.acknowledge_early();
     }
 
     /// Sleeps until something may have happened, unless `ready` has a result after all. The lock is free meanwhile. Descriptors

@@ -167,6 +167,20 @@ fn acknowledging_what_was_never_sent_is_refused() {
     assert_eq!(innocent.counters().malformed_refused, 1);
 }
 
+#[test]
+fn who_leaves_acknowledges_before_anybody_has_to_ask() {
+    let (mut one, mut two) = (link(config(1), 0, 1), link(config(1), 1, 0));
+    assert!(!two.acknowledge_early(), "nothing has arrived");
+    let mut last_words = frame_of(&mut one, Nanos(1), b"x");
+    two.receive(Nanos(2), Rail(0), &mut last_words).expect("honest");
+    assert!(next_frame(&mut two, Nanos(3)).is_none(), "it may ride on an answer");
+    assert!(two.acknowledge_early());
+    let mut acknowledgement = next_frame(&mut two, Nanos(4)).expect("due now");
+    one.receive(Nanos(5), Rail(0), &mut acknowledgement).expect("honest");
+    assert_eq!(one.unacknowledged(), 0);
+    assert!(!two.acknowledge_early(), "told already");
+}
+
 /// A frame of the peer with these flags that says it is so long, made by somebody without the key.
 fn forged(flags: u8, said: usize, len: usize) -> Vec<u8> {
     let mut frame = vec![0x77; len];
