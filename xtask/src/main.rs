@@ -16,6 +16,7 @@ mod mpi_door;
 mod mpi_mistakes;
 mod mpi_random;
 mod mpi_seeing;
+mod python;
 mod record;
 mod sanitize;
 mod sim;

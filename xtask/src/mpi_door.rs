@@ -43,6 +43,7 @@ pub fn test(root: &Path) -> Outcome {
         }
         profile(root, &tree, compiler)?;
     }
+    in_cpp(root, &tree)?;
     several_programs(root, &tree)?;
     short_lives(root, &tree)?;
     old_search_path(root, &tree)?;
@@ -57,6 +58,21 @@ pub fn test(root: &Path) -> Outcome {
     heat(root, &tree)?;
     guests(root, &tree)?;
     references(root, scratch.path())
+}
+
+/// A program in C++, by either wrapper, on one node and on two.
+fn in_cpp(root: &Path, tree: &Tree) -> Outcome {
+    for compiler in ["mpicxx", "mpicxx_abi"] {
+        let program = tree.at.join(format!("sort.{compiler}"));
+        let mut cxx = Command::new(tree.at.join("bin").join(compiler));
+        cxx.args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-O1"]).arg(root.join(EXAMPLES).join("sort.cpp"));
+        steps::run(cxx.arg("-o").arg(&program), RUN)?;
+        for (ranks, on_node) in [("1", "1"), ("3", "3"), ("4", "2")] {
+            println!("sort by {compiler} with {ranks} ranks, {on_node} on a node");
+            steps::run(tree.mpiexec().args(["-n", ranks, "-ppn", on_node]).arg(&program), RUN)?;
+        }
+    }
+    Ok(())
 }
 
 /// Jobs of many ranks that begin and end at once: each rank goes while its keeper still has words for it, and what it said last must
@@ -146,7 +162,9 @@ impl Tree {
         };
         copy(built.join("pulc"), "bin/pulc")?;
         copy(root.join("abi/mpi/mpicc"), "bin/mpicc")?;
-        link("mpicc".into(), "bin/mpicc_abi")?;
+        for wrapper in ["mpicc_abi", "mpicxx", "mpicxx_abi"] {
+            link("mpicc".into(), &format!("bin/{wrapper}"))?;
+        }
         link("pulc".into(), "bin/mpiexec")?;
         for (library, names) in [
             ("libpulc_mpich.so", &["libmpi.so.12", "libmpi.so", "libmpich.so.12"][..]),

@@ -6,7 +6,7 @@
 use crate::cargo_tests::Results;
 use crate::skips::{self, Skips};
 use crate::steps::{self, Outcome, Report, Scratch, cargo};
-use crate::{bench, c_door, chaos, dist, foreign, fuzz, mpi_door, mpi_random, record, sanitize, tidy};
+use crate::{bench, c_door, chaos, dist, foreign, fuzz, mpi_door, mpi_random, python, record, sanitize, tidy};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -91,12 +91,20 @@ pub fn ci(root: &Path) -> Outcome {
     steps_of_test(root, false, &mut report, &mut String::new());
     report.step("dist", || dist::run(root));
     report.step("dist from another directory", || dist::smoke(root));
-    report.step("demo", || {
-        let mut demo = Command::new(root.join("dist/bin/pulc"));
-        let scratch = Scratch::new("demo")?;
-        steps::run(demo.args(["demo", "--quick"]).current_dir(scratch.path()), 5 * MINUTE)
-    });
+    report.step("demo", || demo(root));
     report.finish()
+}
+
+/// With mpi4py at hand, so that the plate in Python is among what has to be the same.
+fn demo(root: &Path) -> Outcome {
+    let venv = root.join("target/python");
+    python::environment(&venv, &[&format!("mpi4py=={}", python::MPI4PY), "numpy"])?;
+    let before = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths([venv.join("bin")].into_iter().chain(std::env::split_paths(&before)));
+    let mut demo = Command::new(root.join("dist/bin/pulc"));
+    let scratch = Scratch::new("demo")?;
+    demo.env("PATH", path.map_err(|error| format!("PATH cannot be extended: {error}"))?);
+    steps::run(demo.args(["demo", "--quick"]).current_dir(scratch.path()), 5 * MINUTE)
 }
 
 fn steps_of_test(root: &Path, full: bool, report: &mut Report, counts: &mut String) {

@@ -11,7 +11,7 @@ mod services;
 mod sockets;
 
 use crate::steps::{self, Outcome, Report};
-use crate::{dist, record};
+use crate::{dist, python, record};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -112,14 +112,7 @@ impl Place {
     /// A virtual environment with these packages; made at the first call.
     fn environment(&self, name: &str, packages: &[&str]) -> Result<PathBuf, String> {
         let venv = self.at.join(name);
-        let complete = venv.join("complete");
-        let wanted = packages.join("\n");
-        if std::fs::read_to_string(&complete).is_ok_and(|there| there == wanted) {
-            return Ok(venv);
-        }
-        steps::run(Command::new("python3").args(["-m", "venv"]).arg(&venv), FETCH)?;
-        steps::run(Command::new(venv.join("bin/pip")).args(["install", "-q"]).args(packages), FETCH)?;
-        std::fs::write(&complete, wanted).map_err(|error| format!("cannot write {}: {error}", complete.display()))?;
+        python::environment(&venv, packages)?;
         Ok(venv)
     }
 

@@ -3,13 +3,13 @@
 //! each with its reason. Called by `foreign`.
 
 use super::{Place, all_well};
+use crate::python::MPI4PY;
 use crate::steps::{self, Outcome};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-const VERSION: &str = "4.1.2";
 const LEFT_OUT: &str = "xtask/src/foreign/mpi4py-left-out.txt";
 const RANKS: [u32; 4] = [1, 2, 3, 5];
 const LIMIT: Duration = Duration::from_secs(1500);
@@ -20,7 +20,7 @@ pub fn run(root: &Path, place: &mut Place, peers: bool) -> Outcome {
     let list =
         std::fs::read_to_string(root.join(LEFT_OUT)).map_err(|error| format!("cannot read {LEFT_OUT}: {error}"))?;
     let suite = Suite { tests: sources(place)?, left_out: LeftOut::parse(&list)? };
-    let wheel = place.environment("venv", &[&format!("mpi4py=={VERSION}"), "numpy"])?;
+    let wheel = place.environment("venv", &[&format!("mpi4py=={MPI4PY}"), "numpy"])?;
     let standard = on_the_standard_interface(place)?;
     let mut failures = Vec::new();
     for ranks in place.ranks_or(&RANKS).to_vec() {
@@ -62,13 +62,13 @@ fn times_of_peers(place: &mut Place, suite: &Suite, wheel: &Path) -> Outcome {
 
 /// The directory with the tests.
 fn sources(place: &Place) -> Result<PathBuf, String> {
-    let unpacked = place.at.join(format!("mpi4py-{VERSION}"));
+    let unpacked = place.at.join(format!("mpi4py-{MPI4PY}"));
     if !unpacked.join("test/main.py").exists() {
-        let venv = place.environment("venv", &[&format!("mpi4py=={VERSION}"), "numpy"])?;
+        let venv = place.environment("venv", &[&format!("mpi4py=={MPI4PY}"), "numpy"])?;
         let mut download = Command::new(venv.join("bin/pip"));
         download.args(["download", "-q", "--no-deps", "--no-binary", "mpi4py", "-d"]).arg(&place.at);
-        steps::run(download.arg(format!("mpi4py=={VERSION}")), LIMIT)?;
-        let archive = place.at.join(format!("mpi4py-{VERSION}.tar.gz"));
+        steps::run(download.arg(format!("mpi4py=={MPI4PY}")), LIMIT)?;
+        let archive = place.at.join(format!("mpi4py-{MPI4PY}.tar.gz"));
         steps::run(Command::new("tar").arg("-C").arg(&place.at).arg("-xzf").arg(archive), LIMIT)?;
     }
     Ok(unpacked.join("test"))
@@ -79,7 +79,7 @@ fn on_the_standard_interface(place: &Place) -> Result<PathBuf, String> {
     let venv = place.environment("venv-standard", &["numpy", "setuptools"])?;
     if !venv.join("built").exists() {
         let mut build = Command::new(venv.join("bin/pip"));
-        build.args(["install", "-q", "--no-binary", "mpi4py", "--no-cache-dir"]).arg(format!("mpi4py=={VERSION}"));
+        build.args(["install", "-q", "--no-binary", "mpi4py", "--no-cache-dir"]).arg(format!("mpi4py=={MPI4PY}"));
         steps::run(build.env("MPICC", place.tree.join("bin/mpicc_abi")), LIMIT)?;
         std::fs::write(venv.join("built"), "").map_err(|error| format!("cannot write there: {error}"))?;
     }
