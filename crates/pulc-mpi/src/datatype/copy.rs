@@ -181,7 +181,7 @@ unsafe fn moves<const N: usize>(from: *const u8, to: *mut u8) {
 }
 
 /// Blocks that are copied in one turn of the loops below.
-const TURN: usize = 4;
+const TURN: usize = 8;
 
 /// Blocks of `len` bytes, `stride` apart, one after the other to `to`.
 ///

@@ -32,6 +32,10 @@ impl Program {
         }
         match self.whole {
             Some(at) => visitor.run(at.wrapping_add(from as i64), to - from),
+            // A whole message needs no division to find where it begins and ends.
+            None if from == 0 && to == count * self.body.bytes() => {
+                visit_copies(&self.body, 0, count, self.extent, visitor)
+            }
             None => visit_loop(&self.body, 0, self.extent, from, to, visitor),
         }
     }
