@@ -11,6 +11,7 @@ mod hardware;
 mod idle;
 mod job;
 mod kernel;
+mod launchers;
 mod layers;
 mod measure;
 mod memory;
@@ -80,6 +81,8 @@ enum What {
     Peers(peers::Args),
     /// The queue and the cluster under it: submissions, many processes on many nodes, a node that is lost
     Queue(queue::Args),
+    /// Starting jobs and losing a node, beside Slurm and the launchers of other MPIs where they are installed
+    Launchers(launchers::Args),
     /// A cluster of many daemons on this machine: what they cost, and one process on every node
     Daemons(daemons::Args),
     /// Draws what `layers --json` has written
@@ -115,6 +118,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
         What::SocketLayer(args) => socket_layer::run(args).map(|()| ExitCode::SUCCESS),
         What::Peers(args) => peers::run(args),
         What::Queue(args) => queue::run(args),
+        What::Launchers(args) => launchers::run(args),
         What::Daemons(args) => daemons::run(args),
         What::Plot(args) => plot::run(args),
         What::Rank(args) => rank::run(args).map(|()| ExitCode::SUCCESS),

@@ -2,6 +2,7 @@
 //! C program, compiled by each one's compiler and started by its launcher; rounds are interleaved, what is shown are medians and ratios of
 //! medians of the same rounds.
 
+mod across;
 mod between;
 mod find;
 mod shown;
@@ -11,6 +12,7 @@ use crate::Error;
 use crate::job::output;
 use crate::rounds::{BUDGET_QUICK, Wanted, measure};
 use crate::row::{Layer, Place, Row};
+pub use across::{Across, write_agent};
 use between::Between;
 pub use find::{Kind, Mpi, in_path, which};
 use pulc_base::clock::{Nanos, now};
@@ -138,19 +140,26 @@ fn all_mpis(args: &Args) -> Result<Vec<Mpi>, Error> {
         why: format!("{error}; make the tree with `cargo xtask dist` and start dist/bin/pulc, or name it with --pulc"),
     })?;
     let mut all = vec![pulc];
-    for word in &args.mpis {
-        let (name, folder) = word.split_once('=').map_or((None, word.as_str()), |(name, folder)| (Some(name), folder));
-        all.push(Mpi::in_folder(Path::new(folder), name)?);
-    }
-    all.extend(find::in_path());
-    let mut names = BTreeSet::new();
-    all.retain(|mpi| names.insert(mpi.name.clone()));
+    all.extend(others(&args.mpis)?);
     if !args.only.is_empty() {
         all.retain(|mpi| mpi.kind == Kind::Pulc || args.only.contains(&mpi.name));
     }
     if all.len() == 1 {
         eprintln!("pulc: no other MPI is installed; name the folder of one with --mpi");
     }
+    Ok(all)
+}
+
+/// MPIs in these folders, and those in the search path, each name once.
+pub fn others(folders: &[String]) -> Result<Vec<Mpi>, Error> {
+    let mut all = Vec::new();
+    for word in folders {
+        let (name, folder) = word.split_once('=').map_or((None, word.as_str()), |(name, folder)| (Some(name), folder));
+        all.push(Mpi::in_folder(Path::new(folder), name)?);
+    }
+    all.extend(find::in_path());
+    let mut names = BTreeSet::new();
+    all.retain(|mpi| names.insert(mpi.name.clone()));
     Ok(all)
 }
 

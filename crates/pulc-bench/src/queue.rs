@@ -31,20 +31,18 @@ pub struct Args {
 }
 
 /// Clients at once, and submissions of each.
-const CLIENTS: u32 = 16;
-const EACH: u32 = 25;
+pub const CLIENTS: u32 = 16;
+pub const EACH: u32 = 25;
 /// Submissions of a round over connections that stay.
 const KEPT: u32 = 1600;
 /// Jobs that wait for a cluster that is full while more are submitted.
 const WAITING: [u32; 2] = [1000, 10_000];
 /// In the environment of jobs whose node is lost.
-const MARK: &str = "PULC_BENCH_MARK";
+pub const MARK: &str = "PULC_BENCH_MARK";
 
 pub fn run(args: &Args) -> Result<ExitCode, Error> {
     let table = Table { json: args.json };
-    if !args.json {
-        println!("{:>10} {:>10} {:>10}  what", "best", "median", "worst");
-    }
+    table.head();
     submissions(args, &table)?;
     for waiting in WAITING {
         behind(waiting, args, &table)?;
@@ -56,17 +54,23 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-struct Table {
-    json: bool,
+pub struct Table {
+    pub json: bool,
 }
 
 impl Table {
-    fn times(&self, what: &str, mut ns: Vec<f64>) {
+    pub fn head(&self) {
+        if !self.json {
+            println!("{:>10} {:>10} {:>10}  what", "best", "median", "worst");
+        }
+    }
+
+    pub fn times(&self, what: &str, mut ns: Vec<f64>) {
         ns.sort_by(f64::total_cmp);
         self.line(what, "ns", &ns, |ns| format!("{:>10}", row::time(ns)));
     }
 
-    fn rate(&self, what: &str, mut per_s: Vec<f64>) {
+    pub fn rate(&self, what: &str, mut per_s: Vec<f64>) {
         per_s.sort_by(|one, other| other.total_cmp(one));
         self.line(what, "per_s", &per_s, |per_s| format!("{per_s:>8.0}/s"));
     }
@@ -88,7 +92,7 @@ impl Table {
 }
 
 /// A started cluster that the controller has seen whole, each node with so many slots.
-fn cluster(nodes: u32, slots: u32) -> Result<Cluster, Error> {
+pub fn cluster(nodes: u32, slots: u32) -> Result<Cluster, Error> {
     let made = Cluster::new(nodes as usize, crate::job::this_program()?);
     let cluster = made.map_err(Error::system("make network namespaces for the nodes"))?;
     cluster.start();
@@ -113,7 +117,7 @@ fn array(json: &str) -> Vec<serde_json::Value> {
     }
 }
 
-fn done(finished: Finished) -> Result<Finished, Error> {
+pub fn done(finished: Finished) -> Result<Finished, Error> {
     if finished.code() == Some(0) {
         return Ok(finished);
     }
@@ -123,7 +127,7 @@ fn done(finished: Finished) -> Result<Finished, Error> {
     })
 }
 
-fn timed<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<f64, Error> {
+pub fn timed<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<f64, Error> {
     let begin = now();
     work()?;
     Ok(now().since(begin).0 as f64)
@@ -200,7 +204,7 @@ fn submit_kept(host: &Host, flags: &[&str], clients: u32, times: u32) -> Result<
     all_at_once(clients, || done(host.pulc(&words)).map(drop))
 }
 
-fn since_1970() -> f64 {
+pub fn since_1970() -> f64 {
     SystemTime::UNIX_EPOCH.elapsed().map_or(0.0, |since| since.as_nanos() as f64)
 }
 
@@ -212,11 +216,11 @@ fn sync_something(cluster: &Cluster) -> Result<(), Error> {
 }
 
 /// Commands one after the other, by so many clients. The jobs are held back, so that nothing but their acceptance is measured.
-fn submit_commands(host: &Host, clients: u32, each: u32) -> Result<(), Error> {
+pub fn submit_commands(host: &Host, clients: u32, each: u32) -> Result<(), Error> {
     all_at_once(clients, || (0..each).try_for_each(|_| done(host.pulc(&["submit", "-H", "true"])).map(drop)))
 }
 
-fn all_at_once(clients: u32, client: impl Fn() -> Result<(), Error> + Sync) -> Result<(), Error> {
+pub fn all_at_once(clients: u32, client: impl Fn() -> Result<(), Error> + Sync) -> Result<(), Error> {
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..clients).map(|_| scope.spawn(&client)).collect();
         clients.into_iter().try_for_each(|client| client.join().map_err(|_| Error::Ended)?)
@@ -302,7 +306,7 @@ fn lost(loss: Loss, queued: bool) -> Result<f64, Error> {
 }
 
 /// Processes with this mark.
-fn living(mark: &str) -> Vec<i32> {
+pub fn living(mark: &str) -> Vec<i32> {
     let lines = leftovers::processes(MARK, mark);
     lines.iter().filter_map(|line| line.split_whitespace().nth(1)?.trim_end_matches(':').parse().ok()).collect()
 }

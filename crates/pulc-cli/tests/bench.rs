@@ -205,6 +205,23 @@ fn shares_compare_every_interface_with_device_and_memcpy() {
 }
 
 #[test]
+fn launchers_tell_what_starting_and_submitting_takes() {
+    let words =
+        ["launchers", "--nodes", "3", "--per-node", "2", "--rounds", "1", "--losses", "1", "--only", "pulc", "--json"];
+    let finished = bench(&words);
+    if finished.stderr.contains("make network namespaces") {
+        return skipped("launchers_tell_what_starting_and_submitting_takes", &finished.stderr);
+    }
+    let found = rows(&finished.expect_success().stdout);
+    for what in
+        ["pulc run: 2 processes", "pulc submit -W:", "pulc submit: from", "pulc submit -H:", "pulc run: from the cut"]
+    {
+        let row = found.iter().find(|row| row["what"].as_str().is_some_and(|told| told.starts_with(what)));
+        assert!(row.is_some_and(|row| row["rounds"].as_u64() >= Some(1)), "no {what:?}: {found:?}");
+    }
+}
+
+#[test]
 fn sizes_that_make_no_sense_are_refused_with_the_limits() {
     bench(&["layers", "--bytes", "7"]).expect_refusal(2, "from 8 B to 64 MiB");
 }
