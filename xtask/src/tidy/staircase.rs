@@ -30,11 +30,13 @@ const STAIRCASE: &[Crate] = &[
     row("pulc-sockets", &["pulc-hal"], &["pulc-testkit"]),
     row("pulc-sockets-preload", &["pulc-hal", "pulc-sockets"], &["pulc-testkit"]),
     row("pulc-control", &["pulc-base", "pulc-hal"], &["pulc-testkit"]),
+    // Runs as root: nothing that it does not need.
+    row("pulc-helper", &["pulc-base", "pulc-hal"], &["pulc-testkit"]),
     // Decides without I/O and without a clock; its journal is a file.
     row("pulc-sched", &["pulc-base", "pulc-control"], &["pulc-testkit"]),
     row(
         "pulc-psid",
-        &["pulc-base", "pulc-hal", "pulc-control", "pulc-sched", "pulc-sockets"],
+        &["pulc-base", "pulc-hal", "pulc-control", "pulc-helper", "pulc-sched", "pulc-sockets"],
         &["pulc-testkit", "pulc"],
     ),
     row("pulc-testkit", &["pulc-base", "pulc-hal"], &[]),
@@ -49,6 +51,7 @@ const STAIRCASE: &[Crate] = &[
             "pulc-handler",
             "pulc",
             "pulc-control",
+            "pulc-helper",
             "pulc-psid",
             "pulc-sockets",
             "pulc-bench",

@@ -1,6 +1,7 @@
 //! Safe tools for what the kernel can do. Used by the devices, the handler and the daemon; nothing here knows of frames,
 //! ranks or jobs.
 
+pub mod account;
 pub mod bell;
 pub mod biased;
 pub mod call_count;

@@ -62,6 +62,7 @@ pub fn start(program: &CString, stays: bool) -> Result<(KeeperProcess, UnixStrea
         stdio: [Some(null.as_fd()), Some(null.as_fd()), None],
         extra_fds: &[theirs.as_fd()],
         cgroup: None,
+        user: None,
     };
     let mut alive = alive();
     let child = Starter::default().start(&start);
@@ -88,6 +89,7 @@ pub fn start_check(program: &CString, output: BorrowedFd<'_>) -> Result<Child, S
         stdio: [Some(null.as_fd()), Some(output), Some(output)],
         extra_fds: &[],
         cgroup: None,
+        user: None,
     };
     let mut alive = alive();
     let child = Starter::default().start(&start);

@@ -247,6 +247,7 @@ pub fn go(
                 stdio: [Some(stdin), Some(out.as_fd()), Some(err.as_fd())],
                 extra_fds: &extra,
                 cgroup: cgroup.as_ref().map(AsFd::as_fd),
+                user: None,
             };
             let child = starter.start(&start).map_err(not_started)?;
             let pipes = [(Stream::Out, out_reader), (Stream::Err, err_reader)];

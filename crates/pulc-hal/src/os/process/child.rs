@@ -2,7 +2,7 @@
 //! calls only async-signal-safe functions, and writes nothing but the two fields that tell its failure. Called by nobody
 //! but the clone in `process`.
 
-use super::{Group, Start, Step};
+use super::{Group, Start, Step, User};
 use std::ffi::{c_char, c_int, c_void};
 
 /// Everything the child reads and the one thing it writes.
@@ -43,15 +43,8 @@ fn prepare_child(plan: &Plan<'_>) -> Result<(), Step> {
     // SAFETY (all blocks below): plain system calls on values and strings that the suspended parent owns; each is
     // async-signal-safe; descriptors, directory, umask, limits and signal actions are the child's own (no CLONE_FILES,
     // CLONE_FS, CLONE_SIGHAND, CLONE_THREAD).
-    if let Some(signal) = start.parent_death_signal {
-        // SAFETY: see above.
-        unsafe {
-            check(libc::prctl(libc::PR_SET_PDEATHSIG, signal, 0, 0, 0), Step::ParentDied)?;
-            if libc::getppid() != plan.parent {
-                *libc::__errno_location() = libc::ESRCH;
-                return Err(Step::ParentDied);
-            }
-        }
+    if start.user.is_none() {
+        tie_to_parent(plan)?;
     }
     if plan.enter_cgroup >= 0 {
         // SAFETY: see above.
@@ -93,12 +86,47 @@ fn prepare_child(plan: &Plan<'_>) -> Result<(), Step> {
         // SAFETY: see above.
         check(unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), set) }, Step::Affinity)?;
     }
+    if let Some(user) = start.user {
+        become_user(user)?;
+        // The kernel forgets the tie when a process becomes somebody else.
+        tie_to_parent(plan)?;
+    }
     if let Some(cwd) = start.cwd {
         // SAFETY: see above.
         check(unsafe { libc::chdir(cwd.as_ptr()) }, Step::Directory)?;
     }
     reset_signals();
     Ok(())
+}
+
+/// The signal that tells of the parent's end, which must not have come before.
+fn tie_to_parent(plan: &Plan<'_>) -> Result<(), Step> {
+    let Some(signal) = plan.start.parent_death_signal else { return Ok(()) };
+    // SAFETY: as in `prepare_child`.
+    unsafe {
+        if libc::prctl(libc::PR_SET_PDEATHSIG, signal, 0, 0, 0) < 0 {
+            return Err(Step::ParentDied);
+        }
+        if libc::getppid() != plan.parent {
+            *libc::__errno_location() = libc::ESRCH;
+            return Err(Step::ParentDied);
+        }
+    }
+    Ok(())
+}
+
+/// Groups first, since they can't be changed any more by who is not root, and the user last. By the bare system calls: the C library's
+/// functions would change all threads of the parent, whose memory this is.
+fn become_user(user: &User) -> Result<(), Step> {
+    let (uid, gid) = (user.uid as libc::c_long, user.gid as libc::c_long);
+    // SAFETY: as in `prepare_child`; the list of groups is the parent's and lives as long as the plan.
+    unsafe {
+        let done = libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::syscall(libc::SYS_setgroups, user.groups.len(), user.groups.as_ptr()) == 0
+            && libc::syscall(libc::SYS_setresgid, gid, gid, gid) == 0
+            && libc::syscall(libc::SYS_setresuid, uid, uid, uid) == 0;
+        if done { Ok(()) } else { Err(Step::User) }
+    }
 }
 
 /// Default action for what Rust's start-up code ignores, and nothing blocked.

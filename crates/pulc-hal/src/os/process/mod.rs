@@ -39,6 +39,17 @@ pub struct Start<'a> {
     pub extra_fds: &'a [BorrowedFd<'a>],
     /// Directory of the cgroup (version 2) in which the child is born.
     pub cgroup: Option<BorrowedFd<'a>>,
+    /// Whom it becomes; only root can say so. Neither it nor what it starts gains rights by executing something.
+    pub user: Option<&'a User>,
+}
+
+/// Another user's identity for a process.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct User {
+    pub uid: u32,
+    pub gid: u32,
+    /// All its supplementary groups.
+    pub groups: Vec<u32>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,6 +89,7 @@ pub enum Step {
     Directory,
     Exec,
     Cgroup,
+    User,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -100,6 +112,7 @@ impl Step {
             Step::Directory => "cannot enter the working directory",
             Step::Exec => "cannot execute the program",
             Step::Cgroup => "cannot enter its cgroup",
+            Step::User => "cannot become the user",
         }
     }
 
@@ -114,6 +127,7 @@ impl Step {
             Step::Directory,
             Step::Exec,
             Step::Cgroup,
+            Step::User,
         ]
         .into_iter()
         .find(|step| *step as i32 == raw)

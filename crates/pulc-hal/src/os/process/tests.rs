@@ -23,6 +23,7 @@ fn shell<'a>(argv: &'a [CString], env: &'a [&'a [CString]], out: BorrowedFd<'a>)
         stdio: [None, Some(out), None],
         extra_fds: &[],
         cgroup: None,
+        user: None,
     }
 }
 
@@ -50,6 +51,42 @@ fn the_program_finds_its_environment_directory_umask_and_limits() {
         start.limits = &[ResourceLimit { resource: libc::RLIMIT_NOFILE, soft: 77, hard: 99 }];
     });
     assert_eq!(text, "1 2\n/usr\n0027\n77\n99\n");
+}
+
+#[test]
+fn a_child_that_becomes_a_user_has_only_its_groups_no_way_back_and_the_tie_to_its_parent() {
+    let user = User { uid: 12_345, gid: 12_346, groups: vec![12_347, 12_348] };
+    let script = "id -u; id -g; id -G; grep -E '^(CapEff|CapPrm|CapAmb|NoNewPrivs):' /proc/self/status | tr -d '\t\n'";
+    if !rustix::process::geteuid().is_root() {
+        // Who is not root is told so, and nothing runs.
+        let argv = [c("sh"), c("-c"), c(script)];
+        let null = std::fs::File::open("/dev/null").unwrap();
+        let mut start = shell(&argv, &[], null.as_fd());
+        start.user = Some(&user);
+        return assert_eq!(Starter::default().start(&start).unwrap_err().step, Step::User);
+    }
+    let text = output_of(script, |start| {
+        start.cwd = Some(c"/");
+        start.user = Some(Box::leak(Box::new(user)));
+    });
+    let none = "0000000000000000";
+    assert_eq!(text, format!("12345\n12346\n12346 12347 12348\nCapPrm:{none}CapEff:{none}CapAmb:{none}NoNewPrivs:1"));
+    // The tie is there: the child is told when the thread that started it ends.
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let starter = std::thread::spawn(move || {
+        let user = User { uid: 12_345, gid: 12_345, groups: Vec::new() };
+        let argv = [c("sh"), c("-c"), c("sleep 1000")];
+        let mut start = shell(&argv, &[], writer.as_fd());
+        (start.cwd, start.user) = (Some(c"/"), Some(&user));
+        Starter::default().start(&start).unwrap()
+    });
+    let child = starter.join().unwrap();
+    let (_, status) = waitpid(Some(child.pid), WaitOptions::empty()).unwrap().unwrap();
+    assert_eq!(status.terminating_signal(), Some(libc::SIGKILL));
+    // What it started goes by itself, or is gone.
+    let _ = rustix::process::kill_process_group(child.pid, rustix::process::Signal::KILL);
+    let mut nothing = Vec::new();
+    reader.read_to_end(&mut nothing).unwrap();
 }
 
 #[test]

@@ -1,0 +1,15 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod life;
+mod line;
+mod message;
+mod permits;
+mod places;
+mod serve;
+
+pub use life::{Arguments, main};
+pub use line::{Helped, Line};
+pub use message::fuzz;
+pub use permits::{Permits, USERS_FILE};
+pub use places::{CLIENTS_SOCKET, KEEPERS_SOCKET, is_roots_alone};
