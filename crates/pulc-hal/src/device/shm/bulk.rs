@@ -1,11 +1,11 @@
 //! Frames whose body is copied to the sender's pool: one slot each, or, for parts of long messages, as many slots as are free next to each
 //! other. Part of the device; `pool` lends the slots. Must never wait for a slot.
 
-use super::Shm;
 use super::cells::Out;
 use super::layout::{HEAD_MAX, Kind, REFERENCE_BYTES, Reference};
 use super::pair::{Home, Lent, Pair};
 use super::ring::header;
+use super::{Shm, cell};
 use crate::board::Board;
 use crate::device::{Peer, SendError};
 
@@ -88,9 +88,16 @@ impl Pair {
         let cut = if room >= PAGE { room & !(PAGE - 1) } else { room };
         let body = if parts[1].len() > room { &parts[1][..cut] } else { parts[1] };
         let len = front.len() + body.len();
-        let offset = home.pool.fill(slots, [front, body], &mut self.chooser);
-        let reference = Reference { offset, len: len as u32 }.encode();
-        self.producer.push(&Out(&self.channel), header, [&reference, head]);
+        let reference = Reference { offset: home.pool.offset_of(slots), len: len as u32 };
+        // Gathered and its cell asked for before the copy: what is loaded in one piece right behind the stores of its pieces waits until all
+        // stores have left the core, and behind a copy those are the stores of a whole slot, whose lines are still on their way.
+        let words = (header.cells == 1).then(|| cell::gather([&reference.encode(), head]));
+        self.producer.claim_next(&Out(&self.channel));
+        home.pool.fill(slots, [front, body], &mut self.chooser);
+        match &words {
+            Some(words) => self.producer.push_cell(&Out(&self.channel), header, words, false),
+            None => self.push_reference(header, &reference.encode(), head),
+        }
         self.slots_held += slots.len();
         self.lent.push_back(Lent::Slots(slots));
         if let Some(board) = board {

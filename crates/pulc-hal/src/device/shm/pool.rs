@@ -117,10 +117,16 @@ impl Pool {
         (0..bytes.min(whole_lines)).step_by(LINE).for_each(|at| self.map.claim_line(offset + at));
     }
 
-    /// Fills lent slots; returns where they begin.
+    /// Where lent slots begin.
     #[inline]
-    pub fn fill(&self, slots: Slots, parts: [&[u8]; 2], chooser: &mut Chooser) -> u64 {
-        let offset = slots.first as usize * self.slot_bytes;
+    pub fn offset_of(&self, slots: Slots) -> u64 {
+        u64::from(slots.first) * self.slot_bytes as u64
+    }
+
+    /// Fills lent slots.
+    #[inline]
+    pub fn fill(&self, slots: Slots, parts: [&[u8]; 2], chooser: &mut Chooser) {
+        let offset = self.offset_of(slots) as usize;
         let choice = chooser.choose(parts[1].len());
         if !parts[0].is_empty() {
             self.map.copy_in(offset, parts[0]);
@@ -130,7 +136,6 @@ impl Pool {
         if choice.timed {
             chooser.learn(choice.stores, parts[1].len(), cpu::ticks().saturating_sub(start));
         }
-        offset as u64
     }
 }
 
