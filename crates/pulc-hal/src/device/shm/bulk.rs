@@ -88,12 +88,13 @@ impl Pair {
         let cut = if room >= PAGE { room & !(PAGE - 1) } else { room };
         let body = if parts[1].len() > room { &parts[1][..cut] } else { parts[1] };
         let len = front.len() + body.len();
-        let reference = Reference { offset: home.pool.offset_of(slots), len: len as u32 };
+        let offset = home.pool.place_of(slots, len);
+        let reference = Reference { offset, len: len as u32 };
         // Gathered and its cell asked for before the copy: what is loaded in one piece right behind the stores of its pieces waits until all
         // stores have left the core, and behind a copy those are the stores of a whole slot, whose lines are still on their way.
         let words = (header.cells == 1).then(|| cell::gather([&reference.encode(), head]));
         self.producer.claim_next(&Out(&self.channel));
-        home.pool.fill(slots, [front, body], &mut self.chooser);
+        home.pool.fill(offset, [front, body], &mut self.chooser);
         match &words {
             Some(words) => self.producer.push_cell(&Out(&self.channel), header, words, false),
             None => self.push_reference(header, &reference.encode(), head),

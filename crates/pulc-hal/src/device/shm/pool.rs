@@ -15,8 +15,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// Room in a slot beside its nominal size, so that a frame can carry a whole power of two and a head.
 pub const SLOT_EXTRA: usize = 256;
 
-/// Frames up to so long are worth asking for their lines.
-const CLAIM_MAX_BYTES: usize = 4 << 10;
+/// Frames up to so long are worth asking for their lines, and go to another place of their slots in each tour through the pool.
+const SHORT_MAX_BYTES: usize = 4 << 10;
+/// So far apart are the places.
+const PLACE_BYTES: usize = 4 << 10;
 
 pub struct Pool {
     map: WriteMap,
@@ -26,6 +28,9 @@ pub struct Pool {
     /// Free slots; taken at the front, given back at the end, so that use rotates through the whole pool: memory that
     /// was written long ago has left the core's own cache, and its lines are faster to take and to hand over.
     free: VecDeque<u32>,
+    /// How often all slots have been lent, and how many have been since.
+    tours: usize,
+    lent: usize,
 }
 
 /// Slots that lie one behind the other.
@@ -49,7 +54,7 @@ impl Pool {
         let slots = (bytes / slot_bytes).max(1);
         let (map, fd) = create_produced("pulc-pool", slots * slot_bytes)?;
         map.leave_out_of_forks()?;
-        Ok(Pool { map, fd, slot_bytes, free: (0..slots as u32).collect() })
+        Ok(Pool { map, fd, slot_bytes, free: (0..slots as u32).collect(), tours: 0, lent: 0 })
     }
 
     pub fn bytes(&self) -> usize {
@@ -74,6 +79,10 @@ impl Pool {
     pub fn take(&mut self, held: usize) -> Option<u32> {
         if held > self.free.len() {
             return None;
+        }
+        self.lent += 1;
+        if self.lent * self.slot_bytes >= self.map.len() {
+            (self.tours, self.lent) = (self.tours.wrapping_add(1), 0);
         }
         self.free.pop_front()
     }
@@ -109,24 +118,39 @@ impl Pool {
     /// has them, and a longer frame is not waited for line by line. Changes nothing.
     #[inline]
     pub fn claim_next(&self, bytes: usize) {
-        if bytes > CLAIM_MAX_BYTES {
+        if bytes > SHORT_MAX_BYTES {
             return;
         }
         let Some(slot) = self.free.front() else { return };
-        let (offset, whole_lines) = (*slot as usize * self.slot_bytes, self.slot_bytes & !(LINE - 1));
+        let offset = *slot as usize * self.slot_bytes + self.place(self.slot_bytes, bytes);
+        let whole_lines = self.slot_bytes & !(LINE - 1);
         (0..bytes.min(whole_lines)).step_by(LINE).for_each(|at| self.map.claim_line(offset + at));
     }
 
-    /// Where lent slots begin.
+    /// Where a frame of `bytes` bytes goes in lent slots.
     #[inline]
-    pub fn offset_of(&self, slots: Slots) -> u64 {
-        u64::from(slots.first) * self.slot_bytes as u64
+    pub fn place_of(&self, slots: Slots, bytes: usize) -> u64 {
+        (slots.first as usize * self.slot_bytes + self.place(self.bytes_of(slots), bytes)) as u64
     }
 
-    /// Fills lent slots.
+    /// How far behind the beginning of `room` bytes the next frame of `bytes` bytes goes: each time that all slots have been lent it is
+    /// another place. Short frames that always came to the beginnings of their slots would use only those, and all of that stays in the
+    /// nearest caches of both cores, where each line that one has written is waited for by the other, both ways. Longer ones use enough
+    /// of the pool as they are.
     #[inline]
-    pub fn fill(&self, slots: Slots, parts: [&[u8]; 2], chooser: &mut Chooser) {
-        let offset = self.offset_of(slots) as usize;
+    fn place(&self, room: usize, bytes: usize) -> usize {
+        if bytes > SHORT_MAX_BYTES {
+            return 0;
+        }
+        // Mostly a slot has four places: a mask, where a division would cost as much as a line.
+        let places = room.saturating_sub(bytes) / PLACE_BYTES + 1;
+        PLACE_BYTES * if places.is_power_of_two() { self.tours & (places - 1) } else { self.tours % places }
+    }
+
+    /// Fills lent slots from `offset` on, which [`Pool::place_of`] has told.
+    #[inline]
+    pub fn fill(&self, offset: u64, parts: [&[u8]; 2], chooser: &mut Chooser) {
+        let offset = offset as usize;
         let choice = chooser.choose(parts[1].len());
         if !parts[0].is_empty() {
             self.map.copy_in(offset, parts[0]);
@@ -158,5 +182,25 @@ mod tests {
         assert_eq!(pool.take_run(0, 4), run(9, 1));
         assert_eq!(pool.take_run(0, 9), run(0, 4), "of seven that are free");
         assert_eq!(pool.bytes_of(Slots { first: 0, count: 3 }), 3 * (4096 + SLOT_EXTRA));
+    }
+
+    #[test]
+    fn short_frames_go_to_another_place_in_each_tour_and_stay_inside_of_their_slots() {
+        for (slot_bytes, places) in [(4 << 10, 1), (12 << 10, 3), (16 << 10, 4)] {
+            let mut pool = Pool::new(5 * (slot_bytes + SLOT_EXTRA), slot_bytes).unwrap();
+            let mut seen = std::collections::BTreeSet::new();
+            for lent in 0..5 * 12 {
+                let slots = pool.take_run(0, 1).unwrap();
+                let begin = pool.bytes_of(Slots { first: 0, count: 1 }) as u64 * u64::from(slots.first);
+                for bytes in [0, 1, 1000, SHORT_MAX_BYTES, SHORT_MAX_BYTES + 1, slot_bytes + SLOT_EXTRA] {
+                    let at = pool.place_of(slots, bytes) - begin;
+                    assert!(at as usize + bytes <= slot_bytes + SLOT_EXTRA, "{bytes} bytes at {at}, {lent} lent");
+                    assert!(bytes <= SHORT_MAX_BYTES || at == 0, "{bytes} bytes at {at}");
+                }
+                seen.insert(pool.place_of(slots, 1000) - begin);
+                pool.give_back(slots);
+            }
+            assert_eq!(seen.len(), places, "places in slots of {slot_bytes} bytes: {seen:?}");
+        }
     }
 }
