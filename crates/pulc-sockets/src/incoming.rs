@@ -4,7 +4,7 @@
 
 use crate::channel::{End, Flag};
 use crate::kernel::{Kernel, Wait, errno};
-use crate::layout::{RING_BYTES, at_bells, is_ring, rx, tx};
+use crate::layout::{PIECE_BYTES, RING_BYTES, at_bells, is_ring, rx, tx};
 use crate::ring;
 use std::io::IoSliceMut;
 use std::sync::atomic::Ordering;
@@ -144,12 +144,22 @@ impl End {
         let mut done = 0;
         for part in to {
             let len = part.len().min(there - done);
-            ring::get(&self.map, self.me.other(), got.wrapping_add(done as u64), base, &mut part[..len]);
-            done += len;
+            for piece in part[..len].chunks_mut(PIECE_BYTES) {
+                ring::get(&self.map, self.me.other(), got.wrapping_add(done as u64), base, piece);
+                done += piece.len();
+                if !peek && done < there {
+                    // As below. Whoever waits for room need not wait for all of it.
+                    self.in_rx64(rx::GOT).store(got.wrapping_add(done as u64), Ordering::Release);
+                }
+            }
         }
         if !peek {
             // Release: copied before said. Nobody decides by it whether to sleep: who waits for room waits in the kernel.
             self.in_rx64(rx::GOT).store(got.wrapping_add(done as u64), Ordering::Release);
+            if done >= PIECE_BYTES {
+                // Who only takes says nowhere else where it is.
+                self.say_core(kernel.cpu() + 1);
+            }
             self.claim_next();
             if done == there && self.map.u32_at(at_bells(self.me.other())).load(Ordering::Relaxed) != 0 {
                 self.silence(kernel);

@@ -19,8 +19,13 @@
 //! kernel), the receiver's `SEEN` those that it has reached. A ring segment begins where the kernel has carried `RING_FROM` bytes; the
 //! kernel segment after it begins at kernel byte `KERNEL_FROM`: what the kernel carries between the two are bells and nothing else.
 
-/// Of one direction. A power of two.
-pub const RING_BYTES: usize = if cfg!(loom) { 2 } else { 64 << 10 };
+/// Of one direction. A power of two. Only what is touched costs memory, see [`tx::TOUCHED`].
+pub const RING_BYTES: usize = if cfg!(loom) { 2 } else { 256 << 10 };
+/// What a ring keeps of it while little is sent: a page.
+#[cfg(not(loom))]
+pub const KEPT_BYTES: usize = 4096;
+/// What is longer moves in pieces of so many bytes: the other end takes one while the next is put.
+pub const PIECE_BYTES: usize = if cfg!(loom) { 2 } else { 8 << 10 };
 /// The sender does not ask what was taken before it has put so many bytes since the ring's beginning: more than small messages few of
 /// which are on their way, less than a page.
 pub const UNASKED_BYTES: u64 = if cfg!(loom) { 1 } else { 2 << 10 };
@@ -30,7 +35,7 @@ pub const CHANNEL_BYTES: usize = HEAD_BYTES + 2 * RING_BYTES;
 const _: () = assert!(RING_BYTES.is_power_of_two());
 
 #[cfg(not(loom))]
-pub const MAGIC: u64 = u64::from_le_bytes(*b"PULCsok2");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"PULCsok3");
 #[cfg(not(loom))]
 pub const AT_MAGIC: usize = 0;
 
@@ -115,6 +120,12 @@ pub mod tx {
     pub const SENDING: usize = LINE + 4;
     /// What the receiver had taken when the sender looked last.
     pub const HEARD: usize = LINE + 8;
+    /// How much waiting for room has paid lately.
+    pub const LUCK: usize = LINE + 16;
+    /// The second of the system's clock, and one more, in which more than the first page of the ring was used last; zero: it was not since that was
+    /// given back.
+    #[cfg(not(loom))]
+    pub const TOUCHED: usize = LINE + 20;
 }
 
 /// Words of a direction that its receiver writes.

@@ -5,11 +5,15 @@
 use crate::board::Board;
 use crate::channel::{End, Flag};
 use crate::kernel::{Kernel, errno};
-use crate::layout::{RING_BYTES, UNASKED_BYTES, at_bells, end, is_ring, rx, tx};
+#[cfg(not(loom))]
+use crate::layout::{KEPT_BYTES, at_ring};
+use crate::layout::{PIECE_BYTES, RING_BYTES, UNASKED_BYTES, at_bells, end, is_ring, rx, tx};
 use crate::memory::yield_now;
 use crate::ring;
+use crate::spinning::{Luck, Other};
 use std::io::IoSlice;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// What became of bytes that were to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,6 +27,23 @@ pub enum Outgoing {
 
 /// Looks for room in a full ring before the kernel takes over.
 const PATIENCE: u32 = if cfg!(loom) { 1 } else { 20 };
+/// What somebody who waits for room waits for.
+const ENOUGH_BYTES: usize = if cfg!(loom) { 1 } else { 16 << 10 };
+/// The kernel takes over when the receiver takes more slowly than this, after a while in which it may wake: a call that must not sleep
+/// is not to last longer than copying.
+const GRACE: Duration = Duration::from_micros(300);
+const SLOW_NS_PER_BYTE: u64 = 2;
+
+/// Without anything long, after which memory is given back: taking it again costs as much as some long messages.
+#[cfg(not(loom))]
+const QUIET_SECONDS: u32 = 2;
+
+/// Of the system's clock, in a number that is not zero as a rule. The coarse one costs a few nanoseconds.
+#[cfg(not(loom))]
+fn second() -> u32 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    (now.tv_sec as u32).wrapping_add(1)
+}
 
 impl End {
     /// Sends what `parts` hold. Never sleeps; may give the core away a few times when the ring is full.
@@ -128,27 +149,63 @@ impl End {
         total: usize,
         done: &mut usize,
     ) -> Result<bool, i32> {
-        let mut patience = PATIENCE;
+        let mut waits = None;
         loop {
             let put = self.out_tx64(tx::PUT).load(Ordering::Relaxed);
             let wanted = total - *done;
             let used = self.used(put, wanted).ok_or(errno::CONNRESET)?;
-            let room = (RING_BYTES - used).min(wanted);
+            let room = (RING_BYTES - used).min(wanted).min(PIECE_BYTES);
             if room > 0 {
                 self.copy(parts, *done, room, put);
                 *done += room;
+                #[cfg(not(loom))]
+                self.count_pages(put.wrapping_add(room as u64));
                 // SeqCst: the bytes before the position, and the position before the look who may be asleep.
                 self.out_tx64(tx::PUT).store(put.wrapping_add(room as u64), Ordering::SeqCst);
-                if self.ring_if_asleep(board, kernel) {
+                // Who has to be woken on this core takes it away: not for a piece, when more is to come.
+                let is_last = *done == total;
+                if (is_last || used + room == RING_BYTES || self.other(kernel) == Other::Elsewhere)
+                    && self.ring_if_asleep(board, kernel)
+                {
                     return Ok(true);
                 }
+                if is_last {
+                    return Ok(false);
+                }
+            } else {
+                let (began, before) = *waits.get_or_insert_with(|| (Instant::now(), *done));
+                if !self.wait_for_room(kernel, put, wanted, began, *done - before) {
+                    return Ok(false);
+                }
             }
-            if *done == total || patience == 0 {
-                return Ok(false);
-            }
-            patience -= 1;
-            yield_now();
         }
+    }
+
+    /// Where the receiver is. It is taken to be on this core where that is not known.
+    fn other(&self, kernel: &impl Kernel) -> Other {
+        Other::on(self.peer_core(), kernel.cpu() + 1).unwrap_or(Other::Here)
+    }
+
+    /// The ring is full: waits a little for the receiver, which may just be taking; true when it has taken something. `began` and `moved`: since
+    /// when this call waits, and what it has put since.
+    fn wait_for_room(&self, kernel: &impl Kernel, put: u64, wanted: usize, began: Instant, moved: usize) -> bool {
+        let is_slow =
+            cfg!(not(loom)) && began.elapsed() > GRACE + Duration::from_nanos(moved as u64 * SLOW_NS_PER_BYTE);
+        if is_slow {
+            return false;
+        }
+        let enough = (RING_BYTES - wanted.min(ENOUGH_BYTES)) as u64;
+        // Acquire: as in `used`.
+        let has_room = || put.wrapping_sub(self.out_rx64(rx::GOT).load(Ordering::Acquire)) <= enough;
+        if self.other(kernel) == Other::Elsewhere
+            && Luck(self.out_tx(tx::LUCK)).look(Other::Elsewhere, || usize::from(has_room())) > 0
+        {
+            return true;
+        }
+        (0..PATIENCE).any(|_| {
+            yield_now();
+            has_room()
+        })
     }
 
     /// Bytes in the ring that may still be untaken, at most its size; `None` if the receiver's word cannot be. Asked of the receiver only
@@ -170,8 +227,33 @@ impl End {
         if used == 0 {
             // An empty ring begins at its first byte again: few pages are touched, and they stay warm.
             self.out_tx64(tx::BASE).store(put, Ordering::Relaxed);
+            #[cfg(not(loom))]
+            self.give_back_pages();
         }
         Some(used as usize)
+    }
+
+    /// Notes when more of the ring than its first page is used: up to `put`.
+    #[cfg(not(loom))]
+    #[inline]
+    fn count_pages(&self, put: u64) {
+        if put.wrapping_sub(self.out_tx64(tx::BASE).load(Ordering::Relaxed)) > KEPT_BYTES as u64 {
+            self.out_tx(tx::TOUCHED).store(second(), Ordering::Relaxed);
+        }
+    }
+
+    /// The ring is empty and this end the only one who writes to it: after some seconds with nothing long the system gets back what lies behind its
+    /// first page. Ten thousand idle connections need little memory also after each had something to say.
+    #[cfg(not(loom))]
+    #[inline]
+    fn give_back_pages(&self) {
+        let touched = self.out_tx(tx::TOUCHED);
+        let last = touched.load(Ordering::Relaxed);
+        if last != 0 && second().wrapping_sub(last) >= QUIET_SECONDS {
+            touched.store(0, Ordering::Relaxed);
+            // Where the system refuses, the memory stays with the ring.
+            let _ = self.map.give_back(at_ring(self.me) + KEPT_BYTES, RING_BYTES - KEPT_BYTES);
+        }
     }
 
     /// Copies `len` bytes of `parts`, from their byte `from` on, to `position`.

@@ -26,6 +26,8 @@ pub enum Parting {
 const PATIENCE: u32 = 100;
 /// Bytes moved from the ring into the kernel's queue at a time.
 const PIECE: usize = 4096;
+/// A kernel that has no room for so much is not asked to take what stands in a ring.
+const FLUSHED_BYTES: usize = 64 << 10;
 
 impl End {
     /// Leaves the channel. `give` sends bytes as if the other end had sent them: whole, or not at all.
@@ -67,7 +69,7 @@ impl End {
     pub fn flush(&self, kernel: &impl Kernel, mut give: impl FnMut(&[u8]) -> usize) {
         let Ok(_sending) = self.hold(self.out_tx(tx::LOCK), kernel) else { return };
         let epoch = self.out_tx(tx::EPOCH).load(Ordering::Relaxed);
-        if !is_ring(epoch) || self.unheard_bytes() == 0 || !kernel.has_room(RING_BYTES) {
+        if !is_ring(epoch) || self.unheard_bytes() == 0 || !kernel.has_room(self.unheard_bytes().max(FLUSHED_BYTES)) {
             return;
         }
         let Ok(_reading) = self.hold(self.out_rx(rx::LOCK), kernel) else { return };

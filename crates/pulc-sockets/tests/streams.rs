@@ -27,7 +27,7 @@ impl Random {
     }
 
     fn size(&mut self) -> usize {
-        let most = [1, 8, 100, 3000, 70_000, 200_000][self.below(6) as usize];
+        let most = [1, 8, 100, 3000, 70_000, 600_000][self.below(6) as usize];
         1 + self.below(most) as usize
     }
 }

@@ -18,6 +18,7 @@ pub mod label;
 pub mod life;
 pub mod loaded;
 pub mod memfd;
+mod memfd_given_back;
 pub mod peer_memory;
 pub mod policy;
 pub mod process;
