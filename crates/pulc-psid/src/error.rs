@@ -31,7 +31,9 @@ pub enum Error {
     TooManyTokens { limit: usize },
     #[error("not admitted: {why}")]
     JoinRefused { why: String },
-    #[error("the daemon at {at} speaks protocol version {theirs}, this one {ours}; use the same PULC on both")]
+    #[error(
+        "the daemon at {at} speaks protocol version {theirs}, this one {ours}; use versions of PULC that go together on both"
+    )]
     WrongVersion { theirs: u32, ours: u32, at: SocketAddr },
     #[error("the cluster can't be reached ({tried}); is its daemon up, and does a firewall let its port through?")]
     Unreachable { tried: String },

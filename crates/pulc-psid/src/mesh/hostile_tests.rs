@@ -1,5 +1,6 @@
 //! What strangers, broken members, other versions and false tokens get, and that nobody else suffers from it.
 
+use super::config::OLDEST_SPOKEN;
 use super::tests::{HANG, Node, pair, start};
 use super::*;
 use crate::identity::{ClusterCa, Fingerprint, Settings, StateDir, Token};
@@ -202,4 +203,37 @@ async fn another_version_is_refused_and_both_numbers_are_named() {
     let old = start(configs.remove(0), 8);
     let error = dial::dial(&tls, &me, 1, old.mesh.me(), &[address_of(&old)]).await.err().expect("it was let in");
     assert!(error.to_string().contains("version 999"), "{error}");
+}
+
+#[test]
+fn the_older_of_two_versions_is_spoken_if_the_newer_one_still_can() {
+    let next_kind = (VERSION / 100 + 1) * 100;
+    assert_eq!(wire::spoken(VERSION, VERSION), Some(VERSION));
+    assert_eq!(wire::spoken(VERSION, VERSION + 1), Some(VERSION), "the newer one decides");
+    assert_eq!(wire::spoken(VERSION + 1, VERSION), Some(VERSION), "the newer one can");
+    assert_eq!(wire::spoken(VERSION + 1, OLDEST_SPOKEN - 1), None, "too old for the newer one");
+    assert_eq!(wire::spoken(VERSION, next_kind), None);
+    assert_eq!(wire::spoken(next_kind, VERSION), None);
+}
+
+/// An upgrade while the cluster runs: one node is newer, then both.
+#[tokio::test]
+async fn a_newer_node_is_a_member_like_any_other() {
+    let mut configs = MeshConfig::local_cluster(2).unwrap();
+    configs[0].me.version = VERSION + 1;
+    let (mut newer, mut older) = {
+        let older = configs.pop().unwrap();
+        (start(configs.pop().unwrap(), 64), start(older, 64))
+    };
+    newer.up().await;
+    older.up().await;
+    still_talk(&mut newer, &mut older, 1).await;
+    let told =
+        |node: &Node| node.mesh.nodes().iter().map(|node| node.version).collect::<std::collections::BTreeSet<_>>();
+    assert_eq!(told(&newer), [VERSION, VERSION + 1].into());
+    assert_eq!(told(&older), [VERSION, VERSION + 1].into());
+
+    let founder = founder("rolling", VERSION);
+    let next = Member { version: VERSION + 1, ..newcomer() };
+    assert!(join(&founder.token(Duration::from_secs(60)), next).await.is_ok(), "a newer host joins an older cluster");
 }

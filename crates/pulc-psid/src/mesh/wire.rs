@@ -9,6 +9,7 @@
 //!   | n     | message | frame
 //! ```
 
+use super::config::{OLDEST_SPOKEN, VERSIONS_OF_A_KIND};
 use crate::membership::{Member, Refusal};
 use crate::peer_message::PeerMsg;
 use pulc_base::NodeId;
@@ -61,7 +62,7 @@ pub(crate) enum WireError {
     Io(#[from] io::Error),
     #[error("what answers there is no PULC daemon")]
     NotPulc,
-    #[error("it speaks protocol version {theirs}, this one {ours}; use the same PULC on both")]
+    #[error("it speaks protocol version {theirs}, this one {ours}; use versions of PULC that go together on both")]
     Version { theirs: u32, ours: u32 },
     #[error("a frame of {len} bytes exceeds the limit of {limit}")]
     TooLong { len: usize, limit: usize },
@@ -109,7 +110,15 @@ pub(crate) async fn read_preamble(from: &mut (impl AsyncRead + Unpin), ours: u32
         return Err(WireError::NotPulc);
     }
     let theirs = from.read_u32_le().await?;
-    if theirs == ours { Ok(()) } else { Err(WireError::Version { theirs, ours }) }
+    spoken(ours, theirs).map(drop).ok_or(WireError::Version { theirs, ours })
+}
+
+/// What two daemons speak with each other: the version of the older one, if the newer one still can. The older one can't judge that and
+/// leaves it to the other, who sees the same two numbers; of another hundred nobody is understood.
+pub(crate) fn spoken(ours: u32, theirs: u32) -> Option<u32> {
+    let older = ours.min(theirs);
+    let is_near = ours / VERSIONS_OF_A_KIND == theirs / VERSIONS_OF_A_KIND;
+    (is_near && (older == ours || older >= OLDEST_SPOKEN)).then_some(older)
 }
 
 /// Reads one frame whole. Cancelling it loses the bytes read so far: only for the first frame of a connection.
