@@ -230,7 +230,10 @@ fn clients_and_nodes_of_another_version_and_nonsense_are_refused_by_the_daemon()
     };
     let up = pulc(&["up", "--listen", "127.0.0.1:0"]).expect_success();
     let refused = join_as_version(999, &token_in(&up.stdout)).to_string();
-    let said = format!("speaks protocol version {}, this one 999; use the same PULC on both", mesh::VERSION);
+    let said = format!(
+        "speaks protocol version {}, this one 999; use versions of PULC that go together on both",
+        mesh::VERSION
+    );
     assert!(refused.contains(&said), "{refused}");
     let socket = socket_name(rustix::process::getuid().as_raw(), Some(&instance));
     let answer = |bytes: &[u8]| {
