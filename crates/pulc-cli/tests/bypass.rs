@@ -245,6 +245,37 @@ fn the_benchmark_tells_every_figure() {
     }
 }
 
+/// A number in what was said: what stands before `unit`.
+fn number_before(said: &str, unit: &str) -> f64 {
+    let (before, _) = said.split_once(unit).unwrap_or_default();
+    before.rsplit(char::is_whitespace).next().and_then(|word| word.parse().ok()).unwrap_or(f64::NAN)
+}
+
+#[test]
+fn connections_that_are_idle_cost_little_memory_and_no_time() {
+    if cannot_isolate("connections_that_are_idle_cost_little_memory_and_no_time") {
+        return;
+    }
+    let script = programs().join("idle.py").display().to_string();
+    let count = rounds(400, 10_000);
+    // Of /proc only this namespace's processes are to be seen.
+    let line = format!("mount -t proc none /proc && $PULC bypass python3 {script} {count}");
+    let mut command = Command::new("timeout");
+    let alone = ["-k", "5", "200", "unshare", "--user", "--map-root-user", "--net", "--pid", "--mount", "--fork"];
+    command.args(alone).args(["--kill-child", "sh", "-c", &format!("ip link set lo up || exit 1; {line}")]);
+    command.env_remove("LD_PRELOAD").env("PULC", PULC).env("PULC_SOCKETS_AFTER", "1");
+    let (said, words) = text(&command.output().unwrap());
+    // Where a broker on a busy machine did not answer in time, a connection that says no more stays on the kernel.
+    let promoted = said.lines().find_map(|line| line.strip_prefix("promoted ")?.split(' ').next()?.parse().ok());
+    assert!(promoted.is_some_and(|promoted: u32| promoted > count / 2), "{said}{words}");
+    let memory = number_before(&said, " KiB a connection");
+    // 16 when nothing else is counted; what programs keep for themselves makes some difference where there are few.
+    assert!((1.0..20.0).contains(&memory), "{memory} KiB: {said}{words}");
+    // Nobody polls: of 300 ticks.
+    let ticks = number_before(&said, " ticks");
+    assert!(ticks < 30.0, "{ticks} ticks: {said}{words}");
+}
+
 #[test]
 fn a_bypassed_program_has_no_children_but_its_own() {
     if cannot_isolate("a_bypassed_program_has_no_children_but_its_own") {

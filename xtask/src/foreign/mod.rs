@@ -40,6 +40,11 @@ impl Arguments {
         Arguments { only: Vec::new(), ranks: Vec::new(), tree: None, peers: true }
     }
 
+    /// The name of the record: what was run only is in it, so that it does not pass for a run of all.
+    fn record(&self) -> String {
+        ["foreign"].into_iter().chain(self.only.iter().map(String::as_str)).collect::<Vec<_>>().join("-")
+    }
+
     fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| only == name)
     }
@@ -71,7 +76,7 @@ pub fn run(root: &Path, arguments: &Arguments) -> Outcome {
         report.step("programs over TCP on the bypass", || sockets::run(&mut place));
     }
     println!("\n{}", place.told);
-    record::write(root, "foreign", &format!("\n{}\n{}", report.table(), place.told))?;
+    record::write(root, &arguments.record(), &format!("\n{}\n{}", report.table(), place.told))?;
     report.finish()
 }
 
