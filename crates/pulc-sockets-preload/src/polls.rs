@@ -153,7 +153,7 @@ fn each(bits: &Bits, count: usize) -> impl Iterator<Item = c_int> {
     (0..count).filter(set).map(|fd| fd as c_int)
 }
 
-/// Whether `select` over so many descriptors has to do with a followed one that is to be read.
+/// Whether `select` over so many descriptors has to do with one that is to be read and has a ring, or may get one.
 ///
 /// # Safety
 /// As for `select`.
@@ -164,7 +164,7 @@ pub unsafe fn concerns(count: c_int, read: *const fd_set) -> bool {
     }
     // SAFETY: the caller's promise.
     let wanted = unsafe { bits(read, count) };
-    each(&wanted, count).any(|fd| table::is_followed(fd) || sets::is_set(fd))
+    each(&wanted, count).any(|fd| table::may_have_ring(fd, true) || sets::is_set(fd))
 }
 
 /// `select` and `pselect`, of which [`concerns`] is true.

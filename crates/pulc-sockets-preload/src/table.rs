@@ -4,7 +4,7 @@
 //! A connection enters by `connect` or `accept` and leaves with its last descriptor in this process. A descriptor that came in
 //! another way (by exec, from another process) is not here and is left alone.
 
-use crate::connection::{AWARE, Connection, FOLLOWED, Role};
+use crate::connection::{AWARE, Connection, FOLLOWED, Role, phase};
 use crate::{next, outboxes, postponed, promoted, sets};
 use pulc_hal::os::life;
 use pulc_sockets::message::Reason;
@@ -112,6 +112,15 @@ pub fn touch(fd: c_int) -> Option<Call> {
 #[inline]
 pub fn is_followed(fd: c_int) -> bool {
     place(fd).is_some_and(|at| at.load(Ordering::Relaxed) != 0)
+}
+
+/// Whether a wait for `fd` has to do with a ring: it has one, or may get one while somebody sleeps. Not so where a connection is left alone for good,
+/// for example because its port is excluded, nor where nobody `sleeps` and there is none yet.
+#[inline]
+pub fn may_have_ring(fd: c_int, sleeps: bool) -> bool {
+    let Some(index) = place(fd).map(|at| at.load(Ordering::Acquire)).filter(|index| *index != 0) else { return false };
+    let connection = &CONNECTIONS[index as usize - 1];
+    connection.place.reading.load(Ordering::SeqCst) & AWARE != 0 || sleeps && connection.phase() != phase::LEFT
 }
 
 /// Follows a connection from now on.

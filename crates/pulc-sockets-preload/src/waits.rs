@@ -10,17 +10,17 @@ use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespe
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The entries of a `poll` that has to do with followed connections.
+/// The entries of a `poll` that has to do with rings. `sleeps`: it does not only look.
 ///
 /// # Safety
 /// `fds` are `count` entries, or null.
-unsafe fn concerned<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
+unsafe fn concerned<'a>(fds: *mut pollfd, count: nfds_t, sleeps: bool) -> Option<&'a mut [pollfd]> {
     if fds.is_null() || count as usize > table::FDS_MAX {
         return None;
     }
     // SAFETY: the caller's promise.
     let entries = unsafe { std::slice::from_raw_parts_mut(fds, count as usize) };
-    entries.iter().any(|entry| table::is_followed(entry.fd) || sets::is_set(entry.fd)).then_some(entries)
+    entries.iter().any(|entry| table::may_have_ring(entry.fd, sleeps) || sets::is_set(entry.fd)).then_some(entries)
 }
 
 /// A limit in milliseconds; negative: none.
@@ -34,7 +34,7 @@ fn milliseconds(limit: c_int) -> Option<Duration> {
 pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, limit_ms: c_int) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        match concerned(fds, count) {
+        match concerned(fds, count, limit_ms != 0) {
             Some(entries) => polls::poll(entries, milliseconds(limit_ms), std::ptr::null()),
             None => next::poll(fds, count, limit_ms),
         }
@@ -53,7 +53,7 @@ pub unsafe extern "C-unwind" fn ppoll(
     // SAFETY: the caller's promise.
     unsafe {
         let wanted = limit.as_ref().map(polls::duration);
-        match concerned(fds, count) {
+        match concerned(fds, count, wanted != Some(Some(Duration::ZERO))) {
             Some(entries) if wanted != Some(None) => polls::poll(entries, wanted.flatten(), mask),
             _ => next::ppoll(fds, count, limit, mask),
         }
@@ -66,7 +66,7 @@ pub unsafe extern "C-unwind" fn ppoll(
 pub unsafe extern "C-unwind" fn __poll_chk(fds: *mut pollfd, count: nfds_t, limit_ms: c_int, room: size_t) -> c_int {
     // SAFETY: the caller's promise; the original complains about too little room.
     unsafe {
-        match concerned(fds, count) {
+        match concerned(fds, count, limit_ms != 0) {
             Some(entries) if room / size_of::<pollfd>() >= count as usize => {
                 polls::poll(entries, milliseconds(limit_ms), std::ptr::null())
             }
