@@ -103,7 +103,7 @@ const CASES: [(u32, &str, &str); 30] = [
     (22, "standing still meets start, cancel, loss", ""),
     (23, "cancel meets end and requeue", ""),
     (24, "everything starts anew at once", ""),
-    (25, "versions are mixed", "not made: there is one version"),
+    (25, "versions are mixed", "not made: daemons of another version are refused"),
     (26, "names, tokens and frames are wrong", "`cluster.rs`, `replay.rs`, `pulc-psid/src/mesh/hostile_tests.rs`"),
     (27, "users and their homes are missing", "not made: jobs run as the daemon's own user"),
     (
@@ -112,19 +112,20 @@ const CASES: [(u32, &str, &str); 30] = [
         "the mesh keeps order; starts and ends told twice: `pulc-sched/tests/simulation`",
     ),
     (29, "a process number is used again", "processes are known by pidfd: `pulc-psid/src/keeper`"),
-    (30, "the chosen network is dead at the start", "`network/choice.rs`"),
+    (30, "the chosen network is dead at the start", "with messages under way: `network/choice.rs`"),
 ];
 
 const HEAD: &str = "# What was broken, and what was kept
 
 Written by `cargo xtask chaos`; `--rounds` says how often, `--seed` makes a run come again. Three nodes in network namespaces, each with a
 daemon of its own and two slots, run jobs of one to three processes, some of which ignore SIGTERM and all of which leave a process behind in
-a session of its own; one fault is made among them, then everything is healed. What jobs do they write down themselves. Checked is:
+a session of its own; a third of them bring a file along and give one back. Each node has two networks and a health check. One fault is made among them,
+then everything is healed. What jobs do they write down themselves. Checked is:
 
 - no accepted job is lost, each is listed once and has ended;
 - none began more often than it was started, and one that may not be started again began once at most;
 - no job has failed but by what was done to it;
-- the output of those that ended well is complete;
+- the output of those that ended well is complete, and what they leave is at its home;
 - of the processes that came to their ends no more ran at once on a node than it has slots (but for jobs that stood still);
 - no process of a job is left, no slot is held; after `pulc down --all` no process and no socket is left;
 - where every node answers in time and the controller lives on (*), no node is given up and no job is started again.

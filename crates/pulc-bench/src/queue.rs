@@ -47,6 +47,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
     for waiting in WAITING {
         behind(waiting, args, &table)?;
     }
+    urgent(args, &table)?;
     many_processes(args, &table)?;
     if !args.no_loss {
         lost_nodes(args, &table)?;
@@ -225,6 +226,29 @@ pub fn all_at_once(clients: u32, client: impl Fn() -> Result<(), Error> + Sync) 
         let clients: Vec<_> = (0..clients).map(|_| scope.spawn(&client)).collect();
         clients.into_iter().try_for_each(|client| client.join().map_err(|_| Error::Ended)?)
     })
+}
+
+/// An urgent job on a cluster of two whose slots all have a job, which stands still for it and goes on.
+fn urgent(args: &Args, table: &Table) -> Result<(), Error> {
+    let cluster = cluster(2, 2)?;
+    let host = cluster.host(0);
+    let output = cluster.directory().join("urgent");
+    let name = output.to_string_lossy().into_owned();
+    done(host.pulc(&["submit", "-n", "4", "-o", "/dev/null", "sh", "-c", "while :; do :; done"]))?;
+    let runs = || array(&host.pulc(&["queue", "--json"]).stdout).iter().any(|job| job["state"] == "RUNNING");
+    let mut acts = Vec::new();
+    for _ in 0..args.rounds {
+        wait_until(|| runs().then_some(())).ok_or(Error::Hung { seconds: HANG.as_secs() })?;
+        let begin = since_1970();
+        done(host.pulc(&["submit", "-W", "-n", "4", "-q", "urgent", "-o", &name, "date", "+%s%N"]))?;
+        let text = std::fs::read_to_string(&output).map_err(Error::system("read a job's output"))?;
+        let acted: Vec<f64> = text.lines().filter_map(|line| line.trim().parse().ok()).collect();
+        // The last of its processes: it runs on all slots.
+        let last = acted.iter().copied().reduce(f64::max).filter(|_| acted.len() == 4);
+        acts.push(last.ok_or(Error::Nonsense(text))? - begin);
+    }
+    table.times("from `pulc submit -q urgent` to the first act of its last process, all slots of 2 nodes busy", acts);
+    done(host.pulc(&["down", "--all"])).map(drop)
 }
 
 fn many_processes(args: &Args, table: &Table) -> Result<(), Error> {

@@ -130,6 +130,7 @@ impl Helper {
             umask: Some(0o077),
             limits: &[],
             cores: &[],
+            lowly: false,
             group: Group::NewSession,
             // It leaves by itself when its helper is gone.
             parent_death_signal: None,

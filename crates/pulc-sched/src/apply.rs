@@ -81,6 +81,7 @@ impl State {
             }
             Change::Snapshot(part) => self.restore(part),
             Change::Configured(before) => self.config = before.into(),
+            Change::SetNetworks(before) => self.config = before.into(),
             Change::Set(config) => self.config.clone_from(config),
             Change::Noted { job, text } => self.change(*job, |job| job.text = Some(text.clone())),
             Change::Checked { node, failure } => {

@@ -3,8 +3,8 @@
 
 use pulc_base::{JobId, NodeId};
 use pulc_control::queue::{
-    Class, ClusterConfig, ConfigBefore, Files, JobNumber, JobSpec, JobState, Millis, NodePatch, Outcome, Placed,
-    Reservation, Used,
+    Class, ClusterConfig, ConfigBefore, ConfigWithNetworks, Files, JobNumber, JobSpec, JobState, Millis, NodePatch,
+    Outcome, Placed, Reservation, Used,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -105,13 +105,15 @@ pub enum Change {
         node: NodeId,
         failure: Option<String>,
     },
-    /// What is set for the whole cluster.
-    Set(ClusterConfig),
+    /// As it was said before desks could be set.
+    SetNetworks(ConfigWithNetworks),
     /// Something that the user of a job that runs should know.
     Noted {
         job: JobNumber,
         text: String,
     },
+    /// What is set for the whole cluster.
+    Set(ClusterConfig),
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

@@ -55,5 +55,6 @@ pub const SWITCHES: &[Switch] = &[
     ),
     switch("PULC_INSTANCE", "", "name of the daemon that commands talk to, where a machine has several"),
     switch("PULC_STATE_DIR", "", "where a daemon keeps what it must remember"),
+    switch("PULC_DESK", "", "of a daemon: 1 or 0, jobs come last on this node or don't, whatever `pulc config` says"),
     switch("PULC_NO_CGROUP", "", "set to anything: keepers make no cgroup"),
 ];

@@ -2,6 +2,7 @@
 
 use crate::Chance;
 use crate::ledger::Workload;
+use crate::networks::{controller_cut_off, cut, cut_off, first_network_cut, lossy, network_cut, one_way, unfit};
 use pulc_testkit::cluster::ENV_TAG;
 use pulc_testkit::{Cluster, Host, leftovers, wait_until};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -98,10 +99,29 @@ pub const FAULTS: &[Fault] = &[
         spares_nodes: false,
         make: lost_while_suspended,
     },
+    Fault {
+        name: "the network of jobs is cut in mid-run",
+        cases: &[30],
+        spares_nodes: false,
+        make: |cluster, work, chance| network_cut(cluster, work, chance, false),
+    },
+    Fault {
+        name: "the network of jobs is cut, and back before they are started again",
+        cases: &[30],
+        spares_nodes: false,
+        make: |cluster, work, chance| network_cut(cluster, work, chance, true),
+    },
+    Fault {
+        name: "the network over which daemons talk is cut, the other one is not",
+        cases: &[6, 30],
+        spares_nodes: false,
+        make: first_network_cut,
+    },
+    Fault { name: "a node is unfit for a while", cases: &[], spares_nodes: false, make: unfit },
     Fault { name: "clients that wait are killed", cases: &[20], spares_nodes: true, make: clients_killed },
 ];
 
-fn worker<'a>(cluster: &'a Cluster, chance: &mut Chance) -> &'a Host {
+pub fn worker<'a>(cluster: &'a Cluster, chance: &mut Chance) -> &'a Host {
     cluster.host(1 + chance.below(cluster.hosts().len() as u64 - 1) as usize)
 }
 
@@ -184,16 +204,9 @@ fn a_process(cluster: &Cluster, work: &mut Workload<'_>, chance: &mut Chance) {
     kill_one(cluster, work, chance, "process of a job", |_, line| line.contains("sh -c tell()"));
 }
 
-fn cut(cluster: &Cluster, chance: &mut Chance, ms: u64) {
-    let host = worker(cluster, chance).number;
-    cluster.cut(host).expect("the link can be cut");
-    std::thread::sleep(Duration::from_millis(ms));
-    cluster.heal(host).expect("the link can be healed");
-}
-
 fn vanish(cluster: &Cluster, work: &mut Workload<'_>, chance: &mut Chance) {
     let host = worker(cluster, chance);
-    cluster.cut(host.number).expect("the link can be cut");
+    cut_off(cluster, host.number);
     signal(host, Signal::KILL);
     std::thread::sleep(Duration::from_millis(7000));
     work.submit(chance, 1);
@@ -204,12 +217,6 @@ fn stopped(cluster: &Cluster, _: &mut Workload<'_>, chance: &mut Chance) {
     signal(host, Signal::STOP);
     std::thread::sleep(Duration::from_millis(4000 + chance.below(4000)));
     signal(host, Signal::CONT);
-}
-
-fn controller_cut_off(cluster: &Cluster, _: &mut Workload<'_>, _: &mut Chance) {
-    cluster.cut(0).expect("the link can be cut");
-    std::thread::sleep(Duration::from_millis(8000));
-    cluster.heal(0).expect("the link can be healed");
 }
 
 /// Jobs that are made to stand still.
@@ -258,49 +265,6 @@ fn clients_killed(cluster: &Cluster, _: &mut Workload<'_>, chance: &mut Chance) 
 fn power_cut(cluster: &Cluster, _: &mut Workload<'_>, _: &mut Chance) {
     leftovers::kill(ENV_TAG, cluster.host(0).tag());
     cluster.hosts().iter().for_each(up);
-}
-
-/// Packets to a host (`input`) or from it (`output`) are dropped as a rule says.
-fn filter(host: &Host, work: &mut Workload<'_>, hook: &str, rule: &[&str]) {
-    let way = if hook == "input" { "iifname" } else { "oifname" };
-    let nft = |words: &[&str]| {
-        let mut command = host.program_command("nft");
-        command.args(words).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
-        command.status().is_ok_and(|status| status.success())
-    };
-    let made = nft(&["add", "table", "inet", "chaos"])
-        && nft(&["add", "chain", "inet", "chaos", "spoil", &format!("{{ type filter hook {hook} priority 0; }}")])
-        && nft(&[&["add", "rule", "inet", "chaos", "spoil", "meta", way, "eth0"], rule].concat());
-    if !made {
-        work.not_made = Some("not made: packets can't be filtered here (nft)".to_owned());
-    }
-}
-
-fn unfilter(host: &Host) {
-    let mut command = host.program_command("nft");
-    command
-        .args(["delete", "table", "inet", "chaos"])
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null());
-    let _ = command.status();
-}
-
-/// What goes one way is lost, what goes the other way is not.
-fn one_way(cluster: &Cluster, work: &mut Workload<'_>, chance: &mut Chance, hook: &str) {
-    let host = worker(cluster, chance);
-    filter(host, work, hook, &["drop"]);
-    std::thread::sleep(Duration::from_millis(9000));
-    unfilter(host);
-}
-
-fn lossy(cluster: &Cluster, work: &mut Workload<'_>, chance: &mut Chance) {
-    let host = worker(cluster, chance);
-    filter(host, work, "input", &["numgen", "random", "mod", "100", "<", "10", "drop"]);
-    for _ in 0..3 {
-        work.submit(chance, 1);
-        std::thread::sleep(Duration::from_secs(3));
-    }
-    unfilter(host);
 }
 
 /// Ten times as many busy processes as there are cores.

@@ -10,17 +10,22 @@ use std::time::{Duration, Instant};
 /// Guard against hanging.
 const HANG: Duration = Duration::from_secs(150);
 const LINES: usize = 20;
+/// What is in the file that some jobs bring along.
+const BROUGHT: &str = "all of it\n";
 
 /// A client that has not been answered.
 pub struct Submission {
     client: std::process::Child,
     requeue: bool,
+    stages: bool,
 }
 
 pub struct Workload<'a> {
     pub cluster: &'a Cluster,
     /// Number of each accepted job, and whether it may be started again.
     pub accepted: BTreeMap<u64, bool>,
+    /// Those that give a file back.
+    pub gives_back: BTreeSet<u64>,
     /// Words in the texts of jobs that failed because of what was done to them.
     pub excuses: Vec<&'static str>,
     /// Jobs that stood still, whose slots others may have had.
@@ -33,9 +38,11 @@ pub struct Workload<'a> {
 impl Workload<'_> {
     pub fn new(cluster: &Cluster, seed: u64) -> Workload<'_> {
         let mark = format!("chaos-{}-{seed}", std::process::id());
+        std::fs::write(cluster.directory().join("brought"), BROUGHT).expect("a file of the test can be written");
         Workload {
             cluster,
             accepted: BTreeMap::new(),
+            gives_back: BTreeSet::new(),
             excuses: Vec::new(),
             stood_still: BTreeSet::new(),
             not_made: None,
@@ -57,24 +64,36 @@ impl Workload<'_> {
         let directory = self.cluster.directory().to_string_lossy().into_owned();
         let (ranks, requeue) = ((1 + chance.below(3)).to_string(), chance.below(3) > 0);
         let pause = ["0", "0.02", "0.1"][chance.below(3) as usize];
+        // Some bring a file along and give one back.
+        let stages = chance.below(3) == 0;
+        let leaves = if stages { "cat brought > left; " } else { "" };
         let deaf = ["", "trap '' TERM; "][chance.below(2) as usize];
         let script = format!(
             "tell() {{ read up rest < /proc/uptime; \
-             echo $1 $PULC_QUEUE_JOB $PULC_ATTEMPT $PULC_RANK $PULC_NODE $PULC_NODE_LIST $up >> ledger; }}; \
+             echo $1 $PULC_QUEUE_JOB $PULC_ATTEMPT $PULC_RANK $PULC_NODE $PULC_NODE_LIST $up >> {directory}/ledger; }}; \
              tell begin; {deaf}i=0; \
              while [ $i -lt {LINES} ]; do echo $PULC_RANK line $i; i=$((i+1)); sleep {pause}; done; \
-             (setsid sleep 1000 &); tell end"
+             (setsid sleep 1000 &); {leaves}tell end"
         );
         let mark = format!("PULC_TEST_MARK={}", self.mark);
         let mut command = host.command();
         command.args(["submit", "--parsable", "-D", &directory, "-o", "job-%j.out", "--env", &mark]);
         command.args(["--kill-delay", "1", "-n", &ranks, if requeue { "--requeue" } else { "--no-requeue" }]);
+        if stages {
+            command.args([
+                "--stage-in",
+                &format!("{directory}/brought"),
+                "--stage-out",
+                &format!("left:{directory}/back-%j"),
+            ]);
+        }
         Submission {
             client: start({
                 command.args(["sh", "-c", &script]);
                 command
             }),
             requeue,
+            stages,
         }
     }
 
@@ -84,6 +103,9 @@ impl Workload<'_> {
             && let Ok(number) = said.stdout.trim().parse()
         {
             self.accepted.insert(number, submission.requeue);
+            if submission.stages {
+                self.gives_back.insert(number);
+            }
         }
     }
 
@@ -92,6 +114,7 @@ impl Workload<'_> {
         let begin = Instant::now();
         for number in 0..self.cluster.hosts().len() {
             let _ = self.cluster.heal(number);
+            let _ = self.cluster.heal_second(number);
         }
         loop {
             for host in self.cluster.hosts() {
@@ -183,6 +206,10 @@ impl Workload<'_> {
         }
         if state == "COMPLETED" {
             wrong.extend(self.incomplete(number, ranks, attempts));
+            let back = || std::fs::read_to_string(self.cluster.directory().join(format!("back-{number}")));
+            if self.gives_back.contains(&number) && back().ok().as_deref() != Some(BROUGHT) {
+                wrong.push(format!("job {number} is COMPLETED, and what it has left came back as {:?}", back()));
+            }
         }
         let text = job["text"].as_str().unwrap_or_default();
         if state == "FAILED" && !self.excuses.iter().any(|excuse| text.contains(excuse)) {

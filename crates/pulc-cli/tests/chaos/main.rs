@@ -4,6 +4,7 @@
 
 mod faults;
 mod ledger;
+mod networks;
 
 use faults::{FAULTS, Fault};
 use ledger::Workload;
@@ -56,6 +57,7 @@ fn tell(cases: &[u32], what: &str, seed: u64, came: &Came) {
 /// A cluster whose controller has seen all of its hosts; none and the reason counted where there can't be one.
 fn cluster(what: &str) -> Option<Cluster> {
     let cluster = Cluster::new(HOSTS, PULC)
+        .and_then(Cluster::with_second_network)
         .map_err(|why| skipped(what, &format!("network namespaces cannot be made: {why}")))
         .ok()?
         .with_environment(&[("PULC_MESH_REDIAL_MAX_MS", "500")]);
@@ -70,6 +72,10 @@ fn cluster(what: &str) -> Option<Cluster> {
     for name in names.expect("the controller sees all hosts") {
         host.pulc(&["node", &name, "--slots", &SLOTS.to_string()]).expect_success();
     }
+    // Jobs use another network than daemons do, and each node is looked at.
+    let check = networks::write_check(&cluster);
+    let health = format!("health.program={}", check.display());
+    host.pulc(&["config", "networks=10.79.0.0/24,10.77.0.0/24", &health, "health.interval=1s"]).expect_success();
     Some(cluster)
 }
 

@@ -142,6 +142,13 @@ fn a_job_whose_network_dies_is_started_again_on_the_other_one_or_fails_if_it_may
     cluster.heal_second(1).expect("the link can be healed");
     let (number, output, _) = submit(&cluster, "once", &["--no-requeue"]);
     wait_for_talk(&cluster, &output, SECOND);
+    // Daemons that were started again watch the networks of what they find running.
+    for host in cluster.hosts() {
+        host.signal_daemon(rustix::process::Signal::KILL);
+        host.pulc(&["up"]).expect_success();
+    }
+    cluster.hosts().iter().for_each(|host| host.wait_for_states("up", 2));
+    wait_for_job(host, &number, |job| job["state"] == "RUNNING");
     cluster.cut_second(1).expect("the link can be cut");
     let failed = wait_for_job(host, &number, |job| job["state"] == "NODE_FAIL");
     assert!(failed["text"].as_str().is_some_and(|text| text.contains("is dead between nodes")), "{failed}");

@@ -175,3 +175,26 @@ fn what_is_submitted_many_times_is_as_many_jobs_and_the_first_bad_end_is_told() 
     assert_eq!(ended.code(), Some(7), "{ended:?}");
     end(&cluster);
 }
+
+#[test]
+fn reserved_nodes_are_kept_for_those_who_name_the_reservation() {
+    let Some(cluster) = cluster("reserved_nodes_are_kept_for_those_who_name_the_reservation", 2) else { return };
+    let host = cluster.host(0);
+    let names: Vec<String> = nodes(host).iter().map(|node| text(node, "name").to_owned()).collect();
+    host.pulc(&["reserve", "mine", "-w", &names[1], "--for", "2h"]).expect_success();
+    // Without its name there is one node, and no job that needs both.
+    for _ in 0..3 {
+        let elsewhere = submit(&cluster, 0, &["true"]);
+        let ended = wait_for(host, &elsewhere, "COMPLETED");
+        assert_eq!(ended["nodes"][0]["name"], names[0].as_str(), "{ended}");
+    }
+    let waits = submit(&cluster, 0, &["-w", &names[1], "true"]);
+    assert!(text(&wait_for(host, &waits, "PENDING"), "text").contains("reserv"), "{}", job(host, &waits));
+    let with_it = submit(&cluster, 1, &["--reservation", "mine", "true"]);
+    let ended = wait_for(host, &with_it, "COMPLETED");
+    assert_eq!(ended["nodes"][0]["name"], names[1].as_str(), "{ended}");
+    assert_eq!(text(&job(host, &waits), "state"), "PENDING");
+    host.pulc(&["reserve", "mine", "--remove"]).expect_success();
+    wait_for(host, &waits, "COMPLETED");
+    end(&cluster);
+}

@@ -2,6 +2,7 @@
 //! back, the controller's among them; hosts vanish. Nothing is lost, nothing runs twice unasked, nothing is left.
 
 mod commands;
+mod desk;
 mod faults;
 mod health;
 mod life;

@@ -7,6 +7,9 @@ use std::fmt::Write as _;
 
 /// Longest path of a program.
 const PATH_MAX: usize = 4096;
+/// Longest name of a node, and most names of desks.
+const NAME_MAX: usize = 255;
+const DESKS_MAX: usize = 10_000;
 const INTERVAL_MS: std::ops::RangeInclusive<u64> = 1_000..=7 * 24 * 3_600_000;
 const TIMEOUT_MS: std::ops::RangeInclusive<u64> = 100..=600_000;
 
@@ -17,6 +20,32 @@ pub struct ClusterConfig {
     pub health: HealthCheck,
     /// Networks that messages of jobs may use, the best one first; if empty, whatever nodes have in common.
     pub networks: Vec<Network>,
+    pub desk: Desks,
+}
+
+/// Nodes at which somebody works: jobs get there what nobody else wants.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Desks {
+    #[default]
+    None,
+    All,
+    /// By their names.
+    Some(Vec<String>),
+}
+
+/// The same as it was before desks could be set; such records are in logs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ConfigWithNetworks {
+    version: u64,
+    health: HealthCheck,
+    networks: Vec<Network>,
+}
+
+impl From<&ConfigWithNetworks> for ClusterConfig {
+    fn from(before: &ConfigWithNetworks) -> ClusterConfig {
+        let (health, networks) = (before.health.clone(), before.networks.clone());
+        ClusterConfig { version: before.version, health, networks, desk: Desks::None }
+    }
 }
 
 /// The same as it was before networks could be set; such records are in logs.
@@ -28,7 +57,7 @@ pub struct ConfigBefore {
 
 impl From<&ConfigBefore> for ClusterConfig {
     fn from(before: &ConfigBefore) -> ClusterConfig {
-        ClusterConfig { version: before.version, health: before.health.clone(), networks: Vec::new() }
+        ClusterConfig { version: before.version, health: before.health.clone(), ..ClusterConfig::default() }
     }
 }
 
@@ -86,10 +115,11 @@ pub enum Setting {
     HealthTimeoutMs(u64),
     HealthAction(HealthAction),
     Networks(Vec<Network>),
+    Desk(Desks),
 }
 
 /// Keys with what they mean.
-pub const KEYS: [(&str, &str); 5] = [
+pub const KEYS: [(&str, &str); 6] = [
     ("health.program", "program that each node runs to see whether it is fit for work; absolute path, empty for none"),
     ("health.interval", "time from the end of one run to the next, 1s to 7d"),
     ("health.timeout", "time after which it is killed and counts as failed, 0.1s to 10m"),
@@ -98,6 +128,7 @@ pub const KEYS: [(&str, &str); 5] = [
         "networks",
         "networks for messages of jobs, the best one first: 10.1.0.0/16,10.2.0.0/16; empty for what nodes have in common",
     ),
+    ("desk", "nodes at which somebody works, so that jobs come last there: all, or names with commas; empty for none"),
 ];
 
 impl Setting {
@@ -121,6 +152,7 @@ impl Setting {
             }
             "networks" if value.is_empty() => Setting::Networks(Vec::new()),
             "networks" => Setting::Networks(network::parse(value)?),
+            "desk" => Setting::Desk(Desks::parse(value)),
             _ => {
                 let keys: Vec<&str> = KEYS.iter().map(|(key, _)| *key).collect();
                 return Err(format!("there is no setting {key:?}; there are {}", keys.join(", ")));
@@ -147,8 +179,52 @@ impl Setting {
             }
             Setting::HealthProgram(_) | Setting::HealthAction(_) => Ok(()),
             Setting::Networks(networks) => network::check(networks),
+            Setting::Desk(desks) => desks.check(),
             Setting::HealthIntervalMs(value) => within("health.interval", *value, INTERVAL_MS),
             Setting::HealthTimeoutMs(value) => within("health.timeout", *value, TIMEOUT_MS),
+        }
+    }
+}
+
+impl Desks {
+    fn parse(text: &str) -> Desks {
+        match text {
+            "" => Desks::None,
+            "all" => Desks::All,
+            names => Desks::Some(names.split(',').map(str::to_owned).collect()),
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let Desks::Some(names) = self else { return Ok(()) };
+        let is_name = |name: &String| {
+            !name.is_empty()
+                && name.len() <= NAME_MAX
+                && !name.contains(|c: char| c == ',' || c.is_whitespace() || c.is_control())
+        };
+        match names.iter().find(|name| !is_name(name)) {
+            Some(name) => {
+                Err(format!("desk has {name:?} in it, which is no name of a node; write all, or names with commas"))
+            }
+            None if names.len() > DESKS_MAX => Err(format!("desk has {} names; {DESKS_MAX} are possible", names.len())),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether somebody works at the node of this name.
+    pub fn has(&self, node: &str) -> bool {
+        match self {
+            Desks::None => false,
+            Desks::All => true,
+            Desks::Some(names) => names.iter().any(|name| name == node),
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Desks::None => String::new(),
+            Desks::All => "all".to_owned(),
+            Desks::Some(names) => names.join(","),
         }
     }
 }
@@ -161,6 +237,7 @@ impl ClusterConfig {
             Setting::HealthTimeoutMs(value) => self.health.timeout_ms = *value,
             Setting::HealthAction(action) => self.health.action = *action,
             Setting::Networks(networks) => self.networks.clone_from(networks),
+            Setting::Desk(desks) => self.desk.clone_from(desks),
         }
     }
 
@@ -173,6 +250,7 @@ impl ClusterConfig {
         put("health.timeout", format!("{}s", self.health.timeout_ms as f64 / 1000.0));
         put("health.action", self.health.action.word().to_owned());
         put("networks", network::text(&self.networks));
+        put("desk", self.desk.text());
         text
     }
 }
@@ -198,6 +276,7 @@ mod tests {
             "health.timeout=0.5s",
             "health.action=events",
             "networks=10.1.0.0/16,fd00::/8",
+            "desk=ws1,ws2",
         ] {
             config.set(&parse(text).unwrap());
         }
@@ -205,7 +284,10 @@ mod tests {
         config.text().lines().for_each(|line| again.set(&parse(line).unwrap()));
         assert_eq!(config, again);
         assert_eq!(config.health.wanted(), Some("/bin/check"));
-        ["health.program=", "health.interval=", "health.timeout=", "health.action=", "networks="]
+        assert!(config.desk.has("ws2") && !config.desk.has("ws3") && !config.desk.has("all"));
+        config.set(&parse("desk=all").unwrap());
+        assert!(config.desk.has("ws3"));
+        ["health.program=", "health.interval=", "health.timeout=", "health.action=", "networks=", "desk="]
             .iter()
             .for_each(|text| config.set(&parse(text).unwrap()));
         assert_eq!(config, ClusterConfig::default());
@@ -222,6 +304,8 @@ mod tests {
             ("health.timeout=601s", "health.timeout is 601 s"),
             ("health.action=reboot", "there are drain, events, none"),
             ("networks=10.1.0.1/16", "10.1.0.0/16 is one"),
+            ("desk=ws1,,ws2", "desk has \"\" in it"),
+            ("desk=ws 1", "desk has \"ws 1\" in it"),
         ] {
             let why = parse(text).unwrap_err();
             assert!(why.contains(said), "{text}: {why}");

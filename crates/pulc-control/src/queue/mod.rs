@@ -4,7 +4,7 @@
 mod config;
 mod spec;
 
-pub use config::{ClusterConfig, ConfigBefore, HealthAction, HealthCheck, KEYS, Setting};
+pub use config::{ClusterConfig, ConfigBefore, ConfigWithNetworks, Desks, HealthAction, HealthCheck, KEYS, Setting};
 pub use spec::{After, Array, Dependency, Exclusive, FileNames, Files, JobSpec, Yield};
 
 use crate::message::StopKind;

@@ -109,6 +109,7 @@ impl Helper {
             umask: None,
             limits: &[],
             cores: &[],
+            lowly: false,
             group: Group::NewSession,
             // To the guardian: as when its psid ends.
             parent_death_signal: Some(SIGTERM),

@@ -20,6 +20,12 @@ impl Room {
         for id in parts {
             self.say_again(id);
         }
+        // A child of a job that was running before this daemon was started again.
+        let has = |part: &super::local::LocalJob| part.order.nodes.iter().any(|other| other.id == node);
+        let found = self.local.iter().filter(|(_, part)| part.reached_at.is_some() && has(part)).map(|(id, _)| *id);
+        for id in found.collect::<Vec<JobId>>() {
+            self.watch_network_again(id);
+        }
         for job in self.origin.values_mut() {
             let Some(index) = job.nodes.iter().position(|part| part.id == node) else { continue };
             if let Some(until) = job.queued.as_mut().and_then(|queued| queued.missing.get_mut(&index)) {

@@ -16,6 +16,9 @@ use pulc_control::queue::Files;
 use std::path::Path;
 use tokio::sync::mpsc;
 
+/// `1` or `0`: somebody works at this node, or nobody, whatever is set for the cluster.
+const ENV_DESK: &str = "PULC_DESK";
+
 impl Room {
     pub(super) fn start_keeper(
         &mut self,
@@ -42,9 +45,19 @@ impl Room {
             stays,
             program: program_of(&part.placed),
             returns: part.returns(),
+            lowly: self.lowly(&me.name),
             room: part.placed.room.as_ref().map(|room| room.as_os_str().as_encoded_bytes().to_vec()),
         })));
         Ok((process, sender))
+    }
+
+    /// Whether jobs come last on this node: by its own environment, else as it is set for the cluster.
+    fn lowly(&self, name: &str) -> bool {
+        match std::env::var(ENV_DESK).as_deref() {
+            Ok("1") => true,
+            Ok("0") => false,
+            _ => self.desks.has(name),
+        }
     }
 
     /// How the keeper of a queued job finds us again.

@@ -56,6 +56,7 @@ pub fn start(program: &CString, stays: bool) -> Result<(KeeperProcess, UnixStrea
         umask: None,
         limits: &[],
         cores: &[],
+        lowly: false,
         group: Group::NewSession,
         // To the guardian: the keeper sees its line close.
         parent_death_signal: Some(signals::SIGTERM),
@@ -84,6 +85,7 @@ pub fn start_check(program: &CString, output: BorrowedFd<'_>) -> Result<Child, S
         umask: None,
         limits: &[],
         cores: &[],
+        lowly: false,
         group: Group::NewSession,
         parent_death_signal: Some(Signal::KILL.as_raw()),
         stdio: [Some(null.as_fd()), Some(output), Some(output)],

@@ -3,7 +3,7 @@
 use crate::queue::message::QueueStart;
 use pulc_base::JobId;
 use pulc_control::StopKind;
-use pulc_control::network::Network;
+use pulc_control::queue::ClusterConfig;
 use tokio::sync::mpsc;
 
 /// The way to the queue room of the same daemon.
@@ -26,8 +26,8 @@ pub enum QueueOrder {
         job: JobId,
         still: bool,
     },
-    /// What is set for the cluster: the networks that messages of jobs may use.
-    Networks(Vec<Network>),
+    /// What is set for the cluster.
+    Config(Box<ClusterConfig>),
     /// The end is on record.
     Seen(JobId),
 }

@@ -12,7 +12,7 @@ use pulc_base::boot::{Boot, Gone, JobSecret};
 use pulc_base::{JobId, NodeId, Rank, log};
 use pulc_control::StopKind;
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -32,6 +32,8 @@ pub struct LocalJob {
     pub(super) findings: Findings,
     /// Of the job's network while it runs.
     pub(super) watch: Option<Watch>,
+    /// Where its first rank here is reached, as its keeper has told a daemon that was started again.
+    pub(super) reached_at: Option<IpAddr>,
     /// Ranks here that have not been reported as ended.
     pub(super) unreported: BTreeSet<Rank>,
     /// When the first phase has to be over.
@@ -119,6 +121,7 @@ impl Room {
             prepared: Vec::new(),
             findings: Findings::default(),
             watch: None,
+            reached_at: None,
             unreported: ranks,
             prepared_by: None,
             ended_by: None,
@@ -306,6 +309,10 @@ impl Room {
             Report::Knows { orders } => {
                 part.orders = orders;
                 return;
+            }
+            Report::Reached { at } => {
+                part.reached_at = Some(at);
+                return self.watch_network_again(job);
             }
             Report::Back(_) => return,
         };

@@ -39,7 +39,7 @@ use patience::Patience;
 use pulc_base::{JobId, NodeId, PROTOCOL_VERSION, log};
 use pulc_control::frame::FrameError;
 use pulc_control::network::Network;
-use pulc_control::queue::{JobSpec, QueueRequest};
+use pulc_control::queue::{Desks, JobSpec, QueueRequest};
 use pulc_control::stage::Stage;
 use pulc_control::{Reply, Request, StopKind};
 use query::Query;
@@ -189,6 +189,8 @@ struct Room {
     outboxes: HashMap<NodeId, mpsc::UnboundedSender<PeerMsg>>,
     /// Networks that messages of jobs may use, as they are set for the cluster.
     networks: Vec<Network>,
+    /// Nodes at which somebody works, likewise.
+    desks: Desks,
     /// Messages to this node itself.
     inbox: VecDeque<JobMsg>,
     shutdown: Option<oneshot::Sender<()>>,
@@ -213,6 +215,7 @@ impl Room {
             looks: why::Looks::default(),
             outboxes: HashMap::new(),
             networks: Vec::new(),
+            desks: Desks::None,
             inbox: VecDeque::new(),
             shutdown: None,
             leaves: false,

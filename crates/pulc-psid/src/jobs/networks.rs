@@ -179,10 +179,25 @@ impl Room {
     /// Watches the network that a job uses from here to the children, if there is another one.
     pub(super) fn watch_network(&mut self, job: JobId, boot: &Boot) {
         let Some(part) = self.local.get(&job) else { return };
-        let networks = network::decided(&part.order.launch);
         let first: u32 = part.order.nodes[..part.index as usize].iter().map(|node| node.ranks).sum();
-        let own = boot.tasks.get(first as usize).and_then(|task| task.rails.first());
-        let used = own.and_then(|own| networks.iter().find(|network| network.contains(own.ip())));
+        if let Some(own) = boot.tasks.get(first as usize).and_then(|task| task.rails.first()) {
+            self.watch_network_at(job, own.ip());
+        }
+    }
+
+    /// The same after this daemon was started again, as far as the children are known already.
+    pub(super) fn watch_network_again(&mut self, job: JobId) {
+        let part = self.local.get(&job).filter(|part| !part.clean);
+        if let Some(at) = part.and_then(|part| part.reached_at) {
+            self.watch_network_at(job, at);
+        }
+    }
+
+    /// `own`: where the first rank here is reached.
+    fn watch_network_at(&mut self, job: JobId, own: IpAddr) {
+        let Some(part) = self.local.get(&job) else { return };
+        let networks = network::decided(&part.order.launch);
+        let used = networks.iter().find(|network| network.contains(own));
         let Some(used) = used.copied().filter(|_| networks.len() > 1) else { return };
         let mut watches = JoinSet::new();
         for child in part.children() {

@@ -76,7 +76,7 @@ impl Room {
             }
             QueueOrder::Freeze { job, still } => self.freeze(job, still),
             QueueOrder::Seen(job) => self.seen(job),
-            QueueOrder::Networks(networks) => self.networks = networks,
+            QueueOrder::Config(config) => (self.networks, self.desks) = (config.networks, config.desk),
         }
     }
 
@@ -256,6 +256,7 @@ impl Room {
             prepared: Vec::new(),
             findings: Findings::default(),
             watch: None,
+            reached_at: None,
             unreported: ranks.filter(|rank| !ended.contains(rank)).collect(),
             prepared_by: None,
             ended_by: None,

@@ -5,8 +5,10 @@
 use super::message::{Back, ORDERS, Order, Report, Stay};
 use super::outlet::Outlet;
 use pulc_base::JobId;
+use pulc_base::boot::Boot;
 use pulc_control::frame::{self, Deframer, FrameError};
 use std::io::{self, Read, Write};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixStream};
@@ -19,6 +21,7 @@ pub struct Control {
     closed: bool,
     pub outlet: Outlet,
     told: Back,
+    reached_at: Option<IpAddr>,
 }
 
 impl Control {
@@ -32,6 +35,7 @@ impl Control {
             closed: false,
             outlet: Outlet::default(),
             told: Back::default(),
+            reached_at: None,
         })
     }
 
@@ -53,8 +57,17 @@ impl Control {
         self.told.memo.clone_from(&stay.memo);
         self.send(&Report::Back(Box::new(self.told.clone())));
         self.send(&Report::Knows { orders: ORDERS });
+        if let Some(at) = self.reached_at {
+            self.send(&Report::Reached { at });
+        }
         self.send_again();
         Ok(())
+    }
+
+    /// What a later psid has to know of the job's network: where the rank `first` is reached.
+    pub fn keep_network(&mut self, boot: &Boot, first: u32) {
+        let rail = boot.tasks.get(first as usize).and_then(|task| task.rails.first());
+        self.reached_at = rail.map(|rail| rail.ip());
     }
 
     /// Sends again what the first node has not written.

@@ -3,6 +3,7 @@
 //! subreaper: "no children" therefore means that nothing of the job is left here.
 
 use super::cgroup::Cgroup;
+use super::desk::Desk;
 use super::pinning::Pinning;
 use pulc_base::boot::Gone;
 use pulc_base::clock::{Nanos, now};
@@ -28,6 +29,7 @@ pub struct Processes {
     killing: bool,
     cgroup: Option<Cgroup>,
     pinning: Option<Pinning>,
+    desk: Desk,
     pub kill_delay: Nanos,
     /// The ranks were made to stand still.
     still: bool,
@@ -50,6 +52,11 @@ impl Processes {
     pub fn keep(&mut self, cgroup: Option<Cgroup>, pinning: Option<Pinning>) {
         self.cgroup = cgroup;
         self.pinning = pinning;
+    }
+
+    /// They get what nobody else on this node wants, if they are `lowly`.
+    pub fn come_last(&mut self, lowly: bool) {
+        self.desk = Desk::new(lowly);
     }
 
     /// In the order of the ranks.
@@ -138,7 +145,7 @@ impl Processes {
                 cgroup.kill();
             }
         }
-        self.kill_at
+        self.kill_at.into_iter().chain(self.desk.tick()).min()
     }
 
     fn signal(&self, signal: Signal) {

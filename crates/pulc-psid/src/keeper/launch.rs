@@ -32,6 +32,8 @@ pub struct Prepared {
     pub order: Prepare,
     pub addresses: Vec<Vec<SocketAddr>>,
     pub cgroup: Option<Cgroup>,
+    /// The ranks come last on this node, and their cgroup does not see to it.
+    pub lowly: bool,
     /// The lock of the job's directory, for as long as the keeper lives.
     pub room: Option<stage::Held>,
     program: CString,
@@ -97,7 +99,23 @@ pub fn prepare(mut order: Prepare, guarded: &Guarded) -> Result<Prepared, String
     let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
         .map_err(|error| format!("cannot open /dev/null: {error}"))?;
     let cgroup = Cgroup::make(&cgroup_name(order.job, order.node));
-    Ok(Prepared { order, addresses, cgroup, room, program, name, listener, board, seats, pinning, null, script, input })
+    let lowly = order.lowly && !cgroup.as_ref().is_some_and(Cgroup::lower);
+    Ok(Prepared {
+        order,
+        addresses,
+        cgroup,
+        lowly,
+        room,
+        program,
+        name,
+        listener,
+        board,
+        seats,
+        pinning,
+        null,
+        script,
+        input,
+    })
 }
 
 fn room_of(order: &Prepare) -> Option<&Path> {
@@ -186,6 +204,7 @@ pub fn go(
         order,
         addresses,
         cgroup,
+        lowly,
         program,
         name,
         listener,
@@ -242,6 +261,7 @@ pub fn go(
                 umask: Some(order.launch.umask),
                 limits: &limits,
                 cores: cores.get(local).map_or(&[], Vec::as_slice),
+                lowly,
                 group: Group::NewGroup,
                 parent_death_signal: Some(signals::SIGKILL),
                 stdio: [Some(stdin), Some(out.as_fd()), Some(err.as_fd())],

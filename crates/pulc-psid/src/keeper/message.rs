@@ -77,6 +77,8 @@ pub struct Prepare {
     pub room: Option<Vec<u8>>,
     /// What the job leaves there goes back to its home: the directory stays until psid has dismissed the keeper, or is gone.
     pub returns: bool,
+    /// Somebody works at this node: the processes get only what nobody else wants.
+    pub lowly: bool,
 }
 
 /// How a keeper goes on without psid.
@@ -150,6 +152,10 @@ pub enum Report {
     /// After [`Report::Back`]: the keeper understands the orders of this version of [`ORDERS`].
     Knows {
         orders: u32,
+    },
+    /// After [`Report::Back`]: where the first of the ranks here is reached by those of other nodes.
+    Reached {
+        at: IpAddr,
     },
 }
 

@@ -7,6 +7,7 @@
 mod broker;
 pub mod cgroup;
 mod control;
+mod desk;
 mod ending;
 mod environment;
 mod fuzz;
@@ -294,6 +295,8 @@ impl Keeper {
     fn go(&mut self, prepared: Prepared, boot: &pulc_base::boot::Boot, keys: Option<PairKeys>) {
         self.started = true;
         self.processes.kill_delay = std::time::Duration::from_millis(prepared.order.launch.kill_delay_ms).into();
+        self.processes.come_last(prepared.lowly);
+        self.control.keep_network(boot, prepared.order.first);
         let (processes, output, input) = (&mut self.processes, &mut self.output, &mut self.input);
         let mut outputs = Vec::new();
         let (result, cgroup, pinning) = launch::go(prepared, boot, &self.guarded, &mut |started| {

@@ -306,8 +306,8 @@ impl Room {
                 self.call_roll();
             }
             QueueMsg::Config(config) => {
-                self.health.set(config.health);
-                self.jobs.queue(QueueOrder::Networks(config.networks)).await;
+                self.health.set(config.health.clone());
+                self.jobs.queue(QueueOrder::Config(Box::new(config))).await;
             }
             QueueMsg::Drained(nodes) => {
                 self.drained = nodes.into_iter().collect();

@@ -82,6 +82,9 @@ fn prepare_child(plan: &Plan<'_>) -> Result<(), Step> {
         // SAFETY: see above; umask cannot fail.
         unsafe { libc::umask(mask as libc::mode_t) };
     }
+    if start.lowly {
+        check(crate::os::policy::lower(), Step::Policy)?;
+    }
     if let Some(set) = &plan.affinity {
         // SAFETY: see above.
         check(unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), set) }, Step::Affinity)?;

@@ -30,6 +30,8 @@ pub struct Start<'a> {
     pub limits: &'a [ResourceLimit],
     /// Cores that the process may use; empty = inherited.
     pub cores: &'a [u32],
+    /// Gets only what nobody else wants (SCHED_IDLE), and gives way at once.
+    pub lowly: bool,
     pub group: Group,
     /// Signal that the child gets when the *thread* that started it ends.
     pub parent_death_signal: Option<i32>,
@@ -90,6 +92,7 @@ pub enum Step {
     Exec,
     Cgroup,
     User,
+    Policy,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -113,6 +116,7 @@ impl Step {
             Step::Exec => "cannot execute the program",
             Step::Cgroup => "cannot enter its cgroup",
             Step::User => "cannot become the user",
+            Step::Policy => "cannot be given the lowest weight",
         }
     }
 
@@ -128,6 +132,7 @@ impl Step {
             Step::Exec,
             Step::Cgroup,
             Step::User,
+            Step::Policy,
         ]
         .into_iter()
         .find(|step| *step as i32 == raw)

@@ -18,6 +18,7 @@ fn shell<'a>(argv: &'a [CString], env: &'a [&'a [CString]], out: BorrowedFd<'a>)
         umask: None,
         limits: &[],
         cores: &[],
+        lowly: false,
         group: Group::NewGroup,
         parent_death_signal: Some(libc::SIGKILL),
         stdio: [None, Some(out), None],
@@ -155,4 +156,12 @@ fn a_child_can_be_born_in_a_cgroup() {
     let text = output_of("cat /proc/self/cgroup", |start| start.cgroup = Some(directory.as_fd()));
     std::fs::remove_dir(&path).unwrap();
     assert!(text.contains("/pulc-test-"), "{text}");
+}
+
+#[test]
+fn a_lowly_program_and_what_it_starts_get_only_what_nobody_else_wants() {
+    // Policy, in the last but few fields of stat behind the name: 5 is SCHED_IDLE.
+    let script = "sed 's/.*) //' /proc/self/stat | cut -d' ' -f39; cut -d' ' -f1 /proc/self/autogroup >/dev/null; :";
+    assert_eq!(output_of(script, |start| start.lowly = true), "5\n");
+    assert_eq!(output_of(script, |_| ()), "0\n");
 }
