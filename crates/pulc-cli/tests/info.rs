@@ -139,6 +139,7 @@ const NO_SETTINGS: &[&str] = &[
     "PULC_NODE_LIST",
     "PULC_QUEUE_JOB",
     "PULC_RANK",
+    "PULC_RUN_DIR",
     "PULC_SIZE",
     "PULC_STAGE",
     "PULC_TERMINAL",
