@@ -146,6 +146,6 @@ mod tests {
             a.collect_credit();
             assert_eq!(a.home.pool.free(), all, "every slot is home again");
         }
-        assert!(matches!(a.send_beginning_quietly(b_at_a, &[0; 5000], &body, 1), Err(SendError::TooLong { .. })));
+        assert!(matches!(a.send_beginning_quietly(b_at_a, &[0; 9000], &body, 1), Err(SendError::TooLong { .. })));
     }
 }

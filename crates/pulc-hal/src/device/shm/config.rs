@@ -14,7 +14,7 @@ pub static POOL_BYTES: Param = Param {
     default: 2 << 20,
     min: 64 << 10,
     max: 1 << 30,
-    text: "memory of a process for frames that wait in shared memory, shared by all peers",
+    text: "memory of a process for frames that wait in shared memory, shared by all peers; a page for each slot comes on top",
 };
 
 pub static SLOT_BYTES: Param = Param {

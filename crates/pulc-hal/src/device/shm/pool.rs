@@ -12,8 +12,10 @@ use crate::os::memfd::{WriteMap, create_produced};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Room in a slot beside its nominal size, so that a frame can carry a whole power of two and a head.
-pub const SLOT_EXTRA: usize = 256;
+/// Room in a slot beside its nominal size, so that a frame can carry a whole power of two and a head, and a reader whose processor fetches
+/// beyond the end of what it reads does not take the lines of the next slot from the writer. Only parts of long messages use more of it
+/// than a few lines.
+pub const SLOT_EXTRA: usize = 4 << 10;
 
 /// Frames up to so long are worth asking for their lines, and go to another place of their slots in each tour through the pool.
 const SHORT_MAX_BYTES: usize = 4 << 10;
@@ -48,10 +50,10 @@ impl Slots {
 }
 
 impl Pool {
-    /// Makes a pool of about `bytes / slot_bytes` slots, each with [`SLOT_EXTRA`] bytes more. Its memory is not touched before it is used.
+    /// Makes a pool of `bytes / slot_bytes` slots, each with [`SLOT_EXTRA`] bytes more. Its memory is not touched before it is used.
     pub fn new(bytes: usize, slot_bytes: usize) -> Result<Pool, HalError> {
-        let slot_bytes = slot_bytes + SLOT_EXTRA;
         let slots = (bytes / slot_bytes).max(1);
+        let slot_bytes = slot_bytes + SLOT_EXTRA;
         let (map, fd) = create_produced("pulc-pool", slots * slot_bytes)?;
         map.leave_out_of_forks()?;
         Ok(Pool { map, fd, slot_bytes, free: (0..slots as u32).collect(), tours: 0, lent: 0 })
@@ -143,7 +145,7 @@ impl Pool {
             return 0;
         }
         // Mostly a slot has four places: a mask, where a division would cost as much as a line.
-        let places = room.saturating_sub(bytes) / PLACE_BYTES + 1;
+        let places = room.saturating_sub(SLOT_EXTRA + bytes) / PLACE_BYTES + 1;
         PLACE_BYTES * if places.is_power_of_two() { self.tours & (places - 1) } else { self.tours % places }
     }
 
@@ -169,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_run_is_as_long_as_slots_lie_next_to_each_other_and_as_the_peers_share_allows() {
-        let mut pool = Pool::new(12 * (4096 + SLOT_EXTRA), 4096).unwrap();
+        let mut pool = Pool::new(12 * 4096, 4096).unwrap();
         let run = |first, count| Some(Slots { first, count });
         let lent = [pool.take_run(0, 4), pool.take_run(4, 4), pool.take_run(7, 1)];
         assert_eq!(lent, [run(0, 4), run(4, 3), None], "a peer holds one more than are free at most");
@@ -187,7 +189,7 @@ mod tests {
     #[test]
     fn short_frames_go_to_another_place_in_each_tour_and_stay_inside_of_their_slots() {
         for (slot_bytes, places) in [(4 << 10, 1), (12 << 10, 3), (16 << 10, 4)] {
-            let mut pool = Pool::new(5 * (slot_bytes + SLOT_EXTRA), slot_bytes).unwrap();
+            let mut pool = Pool::new(5 * slot_bytes, slot_bytes).unwrap();
             let mut seen = std::collections::BTreeSet::new();
             for lent in 0..5 * 12 {
                 let slots = pool.take_run(0, 1).unwrap();

@@ -338,7 +338,7 @@ fn a_peer_that_hoards_the_pool_starves_nobody_and_closing_it_frees_everything() 
     while a.send_bulk(hoarder, [&[], &body]).is_ok() {
         held += 1;
     }
-    assert_eq!(held, 8, "one peer gets what is over half of 15 slots");
+    assert_eq!(held, 9, "one peer gets what is over half of 16 slots");
     let mut inbox = Inbox::default();
     for _ in 0..100 {
         a.send_bulk(other, [&[], &body]).unwrap();
@@ -346,7 +346,7 @@ fn a_peer_that_hoards_the_pool_starves_nobody_and_closing_it_frees_everything() 
     }
     assert_eq!(a.send_bulk(hoarder, [&[], &body]), Err(SendError::Again));
     a.close_peer(hoarder);
-    assert_eq!(a.home.pool.free(), 15, "every slot is home again");
+    assert_eq!(a.home.pool.free(), 16, "every slot is home again");
     assert_eq!(a.send_bulk(hoarder, [&[], &body]), Err(SendError::PeerGone));
 }
 
@@ -364,7 +364,8 @@ fn what_a_peer_sent_before_it_died_still_arrives() {
 
 #[test]
 fn a_channel_costs_two_pages_and_128_peers_stay_within_the_budget() {
-    let pool = ShmConfig::default().pool_bytes;
+    let config = ShmConfig::default();
+    let pool = Pool::new(config.pool_bytes, config.slot_bytes).unwrap().bytes();
     // Every byte of a channel is shared by two processes, and each has one for writing and one for reading per peer; pool
     // pages are counted whole, as if no peer had mapped them.
     let bytes = 127 * CHANNEL_BYTES + pool;
