@@ -6,7 +6,7 @@ use pulc_control::{Client, FrameError, embedded_names};
 
 /// A line to the daemon that this environment means, if it runs.
 pub fn connect() -> Result<Option<Client>, FrameError> {
-    match Place::of_environment() {
+    match Place::of_client() {
         Ok(place) => Client::connect(&place.socket),
         // Without a home there is no place for a daemon, so none runs.
         Err(PlaceError::NoHome) => Ok(None),

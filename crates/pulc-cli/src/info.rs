@@ -126,14 +126,15 @@ fn print_json() {
 }
 
 fn print_daemon() {
-    match Place::of_environment() {
+    match Place::of_client() {
         Ok(place) => {
             let up = match Client::connect(&place.socket) {
                 Ok(Some(client)) => format!("up as node {}", client.node()),
                 Ok(None) => "not up".to_owned(),
                 Err(error) => format!("not usable: {error}"),
             };
-            println!("daemon {up}; socket @{}, state in {}\n", place.socket, place.state_dir.display());
+            let at = if place.is_system() { "" } else { "@" };
+            println!("daemon {up}; socket {at}{}, state in {}\n", place.socket, place.state_dir.display());
         }
         Err(error) => println!("daemon not usable: {error}\n"),
     }

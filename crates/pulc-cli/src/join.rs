@@ -1,7 +1,7 @@
 //! `pulc join TOKEN`: makes this machine a node of the cluster that the token names. A token lets any machine in for a day, and a command
 //! line is shown to every user of the machine: it may come by standard input, a file or the environment instead.
 
-use crate::node_start::{StartArgs, failed, place, print_started};
+use crate::node_start::{StartArgs, SystemArgs, failed, place, print_started};
 use pulc_psid::daemon::{self, Admission};
 use pulc_psid::identity::Token;
 use std::path::PathBuf;
@@ -20,6 +20,8 @@ pub struct Args {
     replace: bool,
     #[command(flatten)]
     start: StartArgs,
+    #[command(flatten)]
+    system: SystemArgs,
 }
 
 /// Where a token may stand that is not for the eyes of others.
@@ -34,6 +36,11 @@ pub fn run(args: &Args) -> ExitCode {
         }
     };
     let joined = Token::parse(&text).and_then(|token| {
+        if args.system.system {
+            let mut words = args.start.words();
+            words.extend(args.replace.then(|| "--replace".into()));
+            return args.system.start(words, Some(text.clone()));
+        }
         let admission = Admission { token, replace: args.replace };
         daemon::join(&place()?, &args.start.options(), &admission)
     });

@@ -130,6 +130,8 @@ enum Command {
     #[command(hide = true)]
     Daemon(psid::Args),
     #[command(hide = true)]
+    SystemState(psid::StateArgs),
+    #[command(hide = true)]
     Generate(generate::Args),
 }
 
@@ -161,6 +163,8 @@ fn main() -> ExitCode {
     }
     match std::env::args_os().nth(1) {
         Some(command) if command == "keeper" => return keeper::run(),
+        // The one part that runs as root reads nothing that it need not.
+        Some(command) if command == "helper" => return pulc_helper::main(words.skip(1)),
         Some(command) if command == pulc_base::boot::GUEST_KEEPER => return keeper::run_as_guest(words.nth(1)),
         Some(command) if command == native::NAME => return native::run(words.skip(1)),
         Some(command) if command == program::NAME => return program::run(words.skip(1)),
@@ -223,6 +227,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Heat(args) => demo::heat(args),
         Command::Daemon(args) => psid::run(&args),
+        Command::SystemState(args) => psid::keep_state(&args),
         Command::Generate(args) => generate::run(&args),
     }
 }

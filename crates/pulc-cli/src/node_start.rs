@@ -3,8 +3,10 @@
 
 use pulc_control::place::Place;
 use pulc_psid::Error;
-use pulc_psid::daemon::{Start, Started};
+use pulc_psid::daemon::{self, Start, Started, SystemStart};
+use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 #[derive(clap::Args)]
@@ -17,7 +19,41 @@ pub struct StartArgs {
     name: Option<String>,
 }
 
+/// Of a daemon that serves several users.
+#[derive(clap::Args)]
+pub struct SystemArgs {
+    /// As root: a daemon for all users of this machine, which runs as an account of its own; every user's processes run as that user
+    #[arg(long)]
+    pub system: bool,
+    /// Account as which that daemon runs
+    #[arg(long = "as", value_name = "NAME", default_value = "pulc", requires = "system")]
+    account: String,
+    /// File of root's that says who may have processes on this machine, and who is an operator
+    #[arg(long, value_name = "FILE", default_value = pulc_helper::USERS_FILE, requires = "system")]
+    users: PathBuf,
+}
+
+impl SystemArgs {
+    /// Starts it; with a token it joins a cluster.
+    pub fn start(&self, words: Vec<OsString>, token: Option<String>) -> Result<Started, Error> {
+        let here = std::env::current_dir().unwrap_or_default();
+        let users = here.join(&self.users);
+        let start = SystemStart { account: self.account.clone(), users, state_words: words, token };
+        daemon::start_system(&Place::system()?, &start)
+    }
+}
+
 impl StartArgs {
+    /// As words of a command line.
+    pub fn words(&self) -> Vec<OsString> {
+        let mut words = Vec::new();
+        for (flag, value) in [("--listen", self.listen.map(|listen| listen.to_string())), ("--name", self.name.clone())]
+        {
+            words.extend(value.map(|value| format!("{flag}={value}").into()));
+        }
+        words
+    }
+
     pub fn options(&self) -> Start {
         Start { listen: self.listen, name: self.name.clone() }
     }
@@ -41,6 +77,11 @@ fn parse_name(text: &str) -> Result<String, String> {
 /// Where the daemon that this environment means lives.
 pub fn place() -> Result<Place, Error> {
     Place::of_environment().map_err(Error::from)
+}
+
+/// The same for those who talk to one: this user's, or the machine's for several users.
+pub fn client_place() -> Result<Place, Error> {
+    Place::of_client().map_err(Error::from)
 }
 
 pub fn failed(error: &Error) -> ExitCode {

@@ -1,6 +1,6 @@
 //! `pulc nodes`: the cluster as the local daemon sees it, for people and (`--json`) for programs.
 
-use crate::node_start::{failed, place};
+use crate::node_start::{client_place, failed};
 use pulc_control::NodeInfo;
 use pulc_psid::daemon;
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ pub fn run(args: &Args) -> ExitCode {
     if args.queue {
         return crate::queue::operator::show_nodes(args.json);
     }
-    let nodes = match place().and_then(|place| daemon::nodes(&place)) {
+    let nodes = match client_place().and_then(|place| daemon::nodes(&place)) {
         Ok(nodes) => nodes,
         Err(error) => return failed(&error),
     };

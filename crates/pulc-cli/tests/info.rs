@@ -137,6 +137,7 @@ const NO_SETTINGS: &[&str] = &[
     "PULC_MPI_ABI_MPI_H",
     "PULC_NODE",
     "PULC_NODE_LIST",
+    "PULC_OWNER",
     "PULC_QUEUE_JOB",
     "PULC_RANK",
     "PULC_RUN_DIR",

@@ -4,9 +4,11 @@
 use crate::frame::{self, FrameError};
 use crate::message::{Reply, Request};
 use pulc_base::{NodeId, PROTOCOL_VERSION};
-use std::io::{BufReader, Write};
+use std::io::{BufReader, ErrorKind, Write};
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{SocketAddr, UnixStream};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -40,12 +42,15 @@ pub struct ClientSender {
 }
 
 impl Client {
-    /// Connects to a daemon by its abstract address; `Ok(None)` when none listens there.
+    /// Connects to a daemon by its abstract address, or by its path, which begins with a slash; `Ok(None)` when none listens there.
     ///
     /// # Errors
     /// Also when the listener is another user's: anybody may take an abstract name, and what is sent there (program,
-    /// arguments, environment) is not for everybody.
+    /// arguments, environment) is not for everybody. One at a path is believed where only root may write to its directory.
     pub fn connect(name: &str) -> Result<Option<Client>, FrameError> {
+        if name.starts_with('/') {
+            return Client::connect_at(Path::new(name));
+        }
         let address = SocketAddr::from_abstract_name(name)?;
         match UnixStream::connect_addr(&address) {
             Ok(stream) => {
@@ -53,6 +58,17 @@ impl Client {
                 Client::new(stream).map(Some)
             }
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn connect_at(path: &Path) -> Result<Option<Client>, FrameError> {
+        match UnixStream::connect(path) {
+            Ok(stream) => {
+                check_directory(path)?;
+                Client::new(stream).map(Some)
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
@@ -124,6 +140,19 @@ impl Client {
         self.send(request)?;
         self.receive()
     }
+}
+
+/// Nobody but root may put a socket there.
+fn check_directory(path: &Path) -> Result<(), FrameError> {
+    let directory = path.parent().unwrap_or(path);
+    let data = std::fs::metadata(directory)?;
+    if data.uid() == 0 && data.mode() & 0o022 == 0 {
+        return Ok(());
+    }
+    let directory = directory.display();
+    let why =
+        format!("others than root may write to {directory}, so who listens there is not believed; nothing was sent");
+    Err(FrameError::Io(std::io::Error::other(why)))
 }
 
 /// Whoever listens must be this user or root.

@@ -9,6 +9,7 @@ pub mod fuzz;
 pub mod message;
 pub mod network;
 pub mod node;
+pub mod owner;
 pub mod place;
 pub mod queue;
 pub mod stage;

@@ -1,6 +1,7 @@
 //! How a helper begins: it takes the places of a daemon of several users, starts the daemon as its account, and serves it. Said by
 //! `pulc up --system` and by the system's service manager. All of this is done as root, before anything of the network is read.
 
+use crate::forgotten;
 use crate::places::{CLIENTS_SOCKET, KEEPERS_SOCKET, is_roots_alone};
 use crate::serve::{Helper, Places};
 use pulc_base::log;
@@ -76,6 +77,7 @@ fn begin(arguments: &Arguments) -> Result<Helper, String> {
     std::env::set_current_dir("/").map_err(|error| format!("cannot enter /: {error}"))?;
     let account = account_of(account)?;
     let lock = take(run_dir)?;
+    forgotten::clear(run_dir, account.uid);
     let listen = |name: &str| listen(&run_dir.join(name));
     let places = Places {
         clients: listen(CLIENTS_SOCKET)?,

@@ -56,7 +56,15 @@ async fn serve(nodes: u32, keeper_program: CString, server: UnixStream) -> Resul
         let mesh = Mesh::start(config, events)?;
         let stage = Some(Staging::new(mesh.clone(), stage::passing().join(number.to_string())));
         let keeper_program = keeper_program.clone();
-        let config = JobsConfig { mesh: mesh.clone(), keeper_program, admin: None, queue: None, stage, health: None };
+        let config = JobsConfig {
+            mesh: mesh.clone(),
+            keeper_program,
+            admin: None,
+            queue: None,
+            stage,
+            health: None,
+            system: None,
+        };
         rooms.push(Jobs::start(config, incoming).map_err(Error::io("cannot start the job room"))?);
         meshes.push(mesh);
     }

@@ -54,6 +54,7 @@ pub const SWITCHES: &[Switch] = &[
         "of root's daemon: pairs of users, by number, whose sockets may meet, as 33:1000,105:* with * for everybody",
     ),
     switch("PULC_INSTANCE", "", "name of the daemon that commands talk to, where a machine has several"),
+    switch("PULC_RUN_DIR", "", "where the sockets of a daemon for several users are; commands talk to that one then"),
     switch("PULC_STATE_DIR", "", "where a daemon keeps what it must remember"),
     switch("PULC_DESK", "", "of a daemon: 1 or 0, jobs come last on this node or don't, whatever `pulc config` says"),
     switch("PULC_NO_CGROUP", "", "set to anything: keepers make no cgroup"),

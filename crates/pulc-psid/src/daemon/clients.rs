@@ -4,13 +4,14 @@
 use super::Down;
 use crate::error::Error;
 use crate::identity::StateDir;
-use crate::jobs::{Admin, Jobs};
+use crate::jobs::{Admin, Caller, Jobs, System};
 use crate::mesh::Mesh;
 use pulc_base::log;
 use pulc_control::{Reply, Request};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixListener;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
 /// Life of a token made on request.
@@ -38,6 +39,46 @@ pub(crate) fn accept(listener: std::os::unix::net::UnixListener, jobs: Jobs) -> 
         }
     }))
 }
+
+/// The same for a daemon of several users: who calls is looked up first, outside of the rooms.
+pub(crate) fn accept_users(
+    listener: std::os::unix::net::UnixListener,
+    jobs: Jobs,
+    system: System,
+) -> Result<JoinHandle<()>, Error> {
+    listener.set_nonblocking(true).map_err(Error::io("cannot use the clients' socket"))?;
+    let listener = UnixListener::from_std(listener).map_err(Error::io("cannot use the clients' socket"))?;
+    let turns = Arc::new(Semaphore::new(LOOKED_UP_AT_ONCE));
+    Ok(tokio::spawn(async move {
+        loop {
+            let Ok(turn) = turns.clone().acquire_owned().await else { return };
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let (jobs, system) = (jobs.clone(), system.clone());
+                    tokio::spawn(async move {
+                        let looked_up = tokio::task::spawn_blocking(move || {
+                            let caller = Caller::at_the_other_end(&stream, &system);
+                            (stream, caller)
+                        });
+                        let Ok((stream, caller)) = looked_up.await else { return };
+                        drop(turn);
+                        match caller {
+                            Ok(caller) => jobs.client_of(stream, caller).await,
+                            Err(why) => log!(Warn, "psid", "a client was refused: {why}"),
+                        }
+                    });
+                }
+                Err(error) => {
+                    log!(Warn, "psid", "cannot accept a client: {error}");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }))
+}
+
+/// Clients that are looked up in the system's user database at once.
+const LOOKED_UP_AT_ONCE: usize = 32;
 
 /// Hands keepers that have found this daemon to the job room.
 pub(crate) fn accept_keepers(listener: std::os::unix::net::UnixListener, jobs: Jobs) -> Result<JoinHandle<()>, Error> {

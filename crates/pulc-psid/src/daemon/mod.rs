@@ -4,15 +4,17 @@
 
 mod clients;
 mod start;
+mod system;
 
 pub(crate) use clients::accept;
-pub use start::{Admission, Start, Started, client, down, join, nodes, restart, start, token};
+pub use start::{Admission, Start, Started, client, down, join, nodes, restart, start, stop_to_restart, token};
+pub use system::{SystemStart, forget_state, keep_state, start as start_system};
 
 use crate::error::Error;
 use crate::event_loop;
 use crate::health::Health;
 use crate::identity::{DaemonLock, StateDir};
-use crate::jobs::{Jobs, JobsConfig, QueueLink};
+use crate::jobs::{Jobs, JobsConfig, QueueLink, System};
 use crate::mesh::{Mesh, MeshConfig, MeshEvent};
 use crate::peer_message::PeerMsg;
 use crate::queue::{self, QueueConfig};
@@ -22,10 +24,14 @@ use clients::Clients;
 use pulc_base::log;
 use pulc_control::Tie;
 use pulc_control::place::Place;
+use pulc_hal::os::process::inherited_fd;
+use pulc_helper::Line;
 use std::io::Write as _;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -35,11 +41,14 @@ const EVENTS: usize = 1024;
 /// First word of the only line a daemon writes to its standard output.
 const READY: &str = "ready";
 
-/// The whole life of a daemon. Its standard output is a pipe to whoever starts it, closed when it is ready.
-pub fn main(place: &Place) -> ExitCode {
+/// The whole life of a daemon. Its standard output is a pipe to whoever starts it, closed when it is ready. With `users`, root's file of who may
+/// have processes here, it serves several users and was started by the helper.
+pub fn main(place: &Place, users: Option<&Path>) -> ExitCode {
+    // Before anything else opens descriptors.
+    let inherited = users.map(Inherited::take).transpose();
     // Away from the terminal of whoever started us. Fails only for a process-group leader: someone runs it by hand.
     let _ = rustix::process::setsid();
-    match Daemon::prepare(place).and_then(|daemon| daemon.run()) {
+    match inherited.and_then(|inherited| Daemon::prepare(place, inherited)).and_then(|daemon| daemon.run()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             log!(Error, "psid", "{error}");
@@ -56,30 +65,61 @@ struct Daemon {
     clients: UnixListener,
     keepers: UnixListener,
     keepers_socket: String,
+    system: Option<System>,
     _lock: DaemonLock,
+}
+
+/// What the helper leaves open for a daemon that serves several users.
+struct Inherited {
+    helper: Line,
+    clients: UnixListener,
+    keepers: UnixListener,
+    users: PathBuf,
+}
+
+impl Inherited {
+    fn take(users: &Path) -> Result<Inherited, Error> {
+        let take = |number| inherited_fd(number).map_err(Error::io("only `pulc up --system` starts this"));
+        let (helper, clients, keepers) = (take(3)?, take(4)?, take(5)?);
+        let helper = Line::new(helper).map_err(Error::io("cannot use the line to the helper"))?;
+        Ok(Inherited { helper, clients: clients.into(), keepers: keepers.into(), users: users.to_owned() })
+    }
+}
+
+fn listen(socket: &str, whom: &str) -> Result<UnixListener, Error> {
+    SocketAddr::from_abstract_name(socket)
+        .and_then(|name| UnixListener::bind_addr(&name))
+        .map_err(Error::io(format!("cannot listen for {whom} on the abstract socket {socket:?}")))
+}
+
+/// Known to this node's daemon alone, and the same after a restart.
+fn identity_key(state: &StateDir) -> Result<Vec<u8>, Error> {
+    let missing = || Error::NoIdentity { path: state.path().to_owned() };
+    Ok(state.identity()?.ok_or_else(missing)?.key_der().to_vec())
 }
 
 impl Daemon {
     /// Everything that can be refused.
-    fn prepare(place: &Place) -> Result<Daemon, Error> {
+    fn prepare(place: &Place, inherited: Option<Inherited>) -> Result<Daemon, Error> {
         let state = StateDir::open(&place.state_dir)?;
         let lock = state.lock()?.ok_or_else(|| Error::AlreadyUp { pid: state.daemon_pid() })?;
         let missing = || Error::NoIdentity { path: state.path().to_owned() };
         let identity = state.identity()?.ok_or_else(missing)?;
         let settings = state.settings()?.ok_or_else(missing)?;
         let config = MeshConfig::of_state(&state, identity, &settings)?;
-        let name =
-            SocketAddr::from_abstract_name(&place.socket).map_err(Error::io("cannot name the clients' socket"))?;
-        let clients = UnixListener::bind_addr(&name)
-            .map_err(Error::io(format!("cannot listen for clients on the abstract socket {:?}", place.socket)))?;
-        let keepers_socket = format!("{}-keepers", place.socket);
-        let keepers =
-            SocketAddr::from_abstract_name(&keepers_socket)
-                .and_then(|name| UnixListener::bind_addr(&name))
-                .map_err(Error::io(format!("cannot listen for keepers on the abstract socket {keepers_socket:?}")))?;
-        sockets::start_if_wanted()?;
+        let keepers_socket = place.keepers_socket();
+        let (clients, keepers, system) = match inherited {
+            Some(Inherited { helper, clients, keepers, users }) => {
+                let seal = blake3::derive_key("pulc psid: what keepers bring back", identity_key(&state)?.as_slice());
+                (clients, keepers, Some(System { helper: Arc::new(helper), users, seal }))
+            }
+            None => (listen(&place.socket, "clients")?, listen(&keepers_socket, "keepers")?, None),
+        };
+        if system.is_none() {
+            sockets::start_if_wanted()?;
+        }
         state.keep_daemon_pid()?;
-        Ok(Daemon { state, config, clients, keepers, keepers_socket, _lock: lock })
+        Ok(Daemon { state, config, clients, keepers, keepers_socket, system, _lock: lock })
     }
 
     fn run(self) -> Result<(), Error> {
@@ -106,13 +146,17 @@ impl Daemon {
             queue: Some(link),
             stage,
             health: Some(health.clone()),
+            system: self.system.clone(),
         };
         let jobs = Jobs::start(config, job_events).map_err(Error::io("cannot start the job room"))?;
         let controller = self.state.ca()?.map(|_| self.state.path().to_owned());
         queue::start(QueueConfig { mesh: mesh.clone(), jobs: jobs.clone(), health, controller }, queue_events)?;
         let clients = Clients { mesh: mesh.clone(), state: self.state, down: down.clone() };
         tokio::spawn(clients.serve(requests));
-        let accepting = clients::accept(self.clients, jobs.clone())?;
+        let accepting = match &self.system {
+            Some(system) => clients::accept_users(self.clients, jobs.clone(), system.clone())?,
+            None => clients::accept(self.clients, jobs.clone())?,
+        };
         let finding = clients::accept_keepers(self.keepers, jobs.clone())?;
         let hearing = tokio::spawn(hear(mesh.clone(), events, for_jobs, queue, staging, down));
         let (mut terminate, mut interrupt) = (on_signal(SignalKind::terminate())?, on_signal(SignalKind::interrupt())?);
@@ -121,10 +165,16 @@ impl Daemon {
         // A limit on the size of files fails a write, as a full disk does, and is no reason to die.
         let _file_size = on_signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?;
         let tie = tie()?;
+        let helper_ends = watch_helper(self.system.as_ref())?;
         tell_ready()?;
         let mut leaving = false;
         tokio::select! {
             () = cut(tie) => log!(Info, "psid", "the process that this daemon was started for has ended: going down"),
+            () = cut(helper_ends) => {
+                // Nothing can be started or cleared away any more; queued jobs go on and find the next daemon.
+                log!(Error, "psid", "the privileged helper has ended: leaving");
+                leaving = true;
+            }
             _ = terminate.recv() => log!(Info, "psid", "SIGTERM: going down"),
             _ = interrupt.recv() => log!(Info, "psid", "SIGINT: going down"),
             all = going_down.wait_for(Option::is_some) => {
@@ -223,6 +273,21 @@ fn tie() -> Result<Option<oneshot::Receiver<()>>, Error> {
         let _ = sender.send(());
     };
     std::thread::Builder::new().name("tie".to_owned()).spawn(wait).map_err(Error::io("cannot start a thread"))?;
+    Ok(Some(ended))
+}
+
+/// Tells the helper that this daemon has begun, and us when the helper has ended.
+fn watch_helper(system: Option<&System>) -> Result<Option<oneshot::Receiver<()>>, Error> {
+    let Some(system) = system else { return Ok(None) };
+    let failed = |why: String| Error::io("cannot start")(std::io::Error::other(why));
+    system.helper.ready().map_err(failed)?;
+    let (sender, ended) = oneshot::channel();
+    let helper = system.helper.clone();
+    let wait = move || {
+        helper.wait_for_its_end();
+        let _ = sender.send(());
+    };
+    std::thread::Builder::new().name("helper".to_owned()).spawn(wait).map_err(Error::io("cannot start a thread"))?;
     Ok(Some(ended))
 }
 

@@ -16,19 +16,20 @@ use std::io::Read as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// For the daemon to be ready, and to be gone.
 const READY_WITHIN: Duration = Duration::from_secs(20);
-const GONE_WITHIN: Duration = Duration::from_secs(60);
+pub(super) const GONE_WITHIN: Duration = Duration::from_secs(60);
 /// For a running daemon to answer.
-const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 /// For a node that has joined to be connected.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(10);
 /// Log of earlier lives is moved aside beyond this.
 const LOG_MAX_BYTES: u64 = 1 << 20;
-/// A daemon is no rank, even if a rank starts it.
+/// What a rank has and a daemon must not.
 const RANK_VARIABLES: [&str; 8] = [
     boot::ENV_KEEPER,
     boot::ENV_COOKIE,
@@ -81,16 +82,35 @@ pub fn start(place: &Place, options: &Start) -> Result<Started, Error> {
 /// Gets a certificate with a token and starts the daemon.
 pub fn join(place: &Place, options: &Start, admission: &Admission) -> Result<Started, Error> {
     let state = not_running(place)?;
+    let settings = admitted(place, &state, options, admission)?;
+    let mut started = launch(place, &state, &settings)?;
+    // Whoever joined wants to be seen: by the founder at least, when this returns.
+    let deadline = Instant::now() + CONNECTED_WITHIN;
+    while !started.nodes.iter().any(|node| !node.me && node.state == NodeState::Up) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(2));
+        started.nodes = nodes(place)?;
+    }
+    Ok(started)
+}
+
+/// Gets a certificate with a token, unless the node is in that cluster already, and keeps it.
+pub(super) fn admitted(
+    place: &Place,
+    state: &StateDir,
+    options: &Start,
+    admission: &Admission,
+) -> Result<Settings, Error> {
     if let Some(identity) = state.identity()? {
         if identity.cluster() == admission.token.ca {
-            let settings = settings(place, &state, options)?;
-            return launch(place, &state, &settings);
+            let settings = settings(place, state, options)?;
+            state.keep_settings(&settings)?;
+            return Ok(settings);
         }
         if !admission.replace {
             return Err(Error::OtherCluster { ours: identity.cluster().to_string() });
         }
     }
-    let mut settings = settings(place, &state, options)?;
+    let mut settings = settings(place, state, options)?;
     if settings.listen_chosen {
         mesh::check_free(settings.listen)?;
     }
@@ -107,14 +127,8 @@ pub fn join(place: &Place, options: &Start, admission: &Admission) -> Result<Sta
     settings.name = joined.name;
     state.keep_members(&joined.members)?;
     state.keep_identity(&joined.identity)?;
-    let mut started = launch(place, &state, &settings)?;
-    // Whoever joined wants to be seen: by the founder at least, when this returns.
-    let deadline = Instant::now() + CONNECTED_WITHIN;
-    while !started.nodes.iter().any(|node| !node.me && node.state == NodeState::Up) && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(2));
-        started.nodes = nodes(place)?;
-    }
-    Ok(started)
+    state.keep_settings(&settings)?;
+    Ok(settings)
 }
 
 /// A token of the cluster that the node of this place founded.
@@ -129,20 +143,31 @@ pub fn token(place: &Place, life: Duration) -> Result<(Token, TokenEntry), Error
 ///
 /// Returns the nodes that were not connected and so were not told.
 pub fn down(place: &Place, all: bool) -> Result<Vec<NodeInfo>, Error> {
-    let state = StateDir::open(&place.state_dir)?;
     let mut untold = if all { nodes(place)? } else { Vec::new() };
     untold.retain(|node| {
         !matches!(node.state, NodeState::Up | NodeState::Draining | NodeState::Torpid | NodeState::Left)
     });
-    stop(place, &state, &Request::Down { all })?;
+    let request = Request::Down { all };
+    if place.is_system() {
+        super::system::stop(place, &request)?;
+    } else {
+        stop(place, &StateDir::open(&place.state_dir)?, &request)?;
+    }
     Ok(untold)
 }
 
 /// Stops the daemon of this place without a good-bye and starts it again; queued jobs go on meanwhile.
 pub fn restart(place: &Place) -> Result<Started, Error> {
-    let state = StateDir::open(&place.state_dir)?;
-    stop(place, &state, &Request::Restart)?;
+    stop_to_restart(place)?;
     start(place, &Start::default())
+}
+
+/// Stops the daemon of this place without a good-bye, for one that is started in its stead.
+pub fn stop_to_restart(place: &Place) -> Result<(), Error> {
+    if place.is_system() {
+        return super::system::stop(place, &Request::Restart);
+    }
+    stop(place, &StateDir::open(&place.state_dir)?, &Request::Restart)
 }
 
 /// Tells the daemon to end and waits until it has.
@@ -182,7 +207,7 @@ pub fn nodes(place: &Place) -> Result<Vec<NodeInfo>, Error> {
     }
 }
 
-fn not_running(place: &Place) -> Result<StateDir, Error> {
+pub(super) fn not_running(place: &Place) -> Result<StateDir, Error> {
     let state = StateDir::open(&place.state_dir)?;
     if state.is_locked()? {
         return Err(Error::AlreadyUp { pid: state.daemon_pid() });
@@ -191,7 +216,7 @@ fn not_running(place: &Place) -> Result<StateDir, Error> {
 }
 
 /// What was said now, or what was kept from last time, or the defaults.
-fn settings(place: &Place, state: &StateDir, options: &Start) -> Result<Settings, Error> {
+pub(super) fn settings(place: &Place, state: &StateDir, options: &Start) -> Result<Settings, Error> {
     let kept = state.settings()?;
     let host = || {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -209,28 +234,35 @@ fn settings(place: &Place, state: &StateDir, options: &Start) -> Result<Settings
 fn launch(place: &Place, state: &StateDir, settings: &Settings) -> Result<Started, Error> {
     state.keep_settings(settings)?;
     let program = std::env::current_exe().map_err(Error::io("cannot find this program again"))?;
-    let log = open_log(state)?;
     let mut command = Command::new(program);
-    command.arg("daemon").current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+    command.arg("daemon").stderr(open_log(&state.log_path())?);
+    spawned(&mut command, &state.log_path())?;
+    // Who is told that it failed must not have a daemon.
+    describe(place, state, settings).inspect_err(|_| {
+        let _ = down(place, false);
+    })
+}
+
+/// A daemon is no rank, even if a rank starts it.
+pub(super) fn without_rank(command: &mut Command) {
     RANK_VARIABLES.iter().for_each(|name| {
         command.env_remove(name);
     });
+}
+
+/// Starts a daemon and waits until it says that it is ready.
+pub(super) fn spawned(command: &mut Command, log: &Path) -> Result<(), Error> {
+    command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped());
+    without_rank(command);
     let mut child = command.spawn().map_err(Error::io("cannot start the daemon"))?;
     let said = child.stdout.take().map(wait_for_line).transpose()?.unwrap_or_default();
     if said.trim_end() != READY {
         let code = end_of(&mut child);
         let said = said.trim();
-        let why = if said.is_empty() {
-            format!("it said nothing; see {}", state.log_path().display())
-        } else {
-            said.to_owned()
-        };
+        let why = if said.is_empty() { format!("it said nothing; see {}", log.display()) } else { said.to_owned() };
         return Err(Error::NotStarted { why, code });
     }
-    // Who is told that it failed must not have a daemon.
-    describe(place, state, settings).inspect_err(|_| {
-        let _ = down(place, false);
-    })
+    Ok(())
 }
 
 /// What the daemon that has just been started is.
@@ -266,17 +298,16 @@ fn end_of(child: &mut Child) -> u8 {
     1
 }
 
-fn open_log(state: &StateDir) -> Result<File, Error> {
-    let path = state.log_path();
-    if fs::metadata(&path).is_ok_and(|log| log.len() > LOG_MAX_BYTES) {
-        fs::rename(&path, path.with_extension("log.old"))
+pub(super) fn open_log(path: &Path) -> Result<File, Error> {
+    if fs::metadata(path).is_ok_and(|log| log.len() > LOG_MAX_BYTES) {
+        fs::rename(path, path.with_extension("log.old"))
             .map_err(Error::io(format!("cannot move {} aside", path.display())))?;
     }
     OpenOptions::new()
         .create(true)
         .append(true)
         .mode(0o600)
-        .open(&path)
+        .open(path)
         .map_err(Error::io(format!("cannot open {}", path.display())))
 }
 

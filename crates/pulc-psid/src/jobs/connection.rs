@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 /// Number of a client's connection in this daemon's life.
 pub type ClientId = u64;
@@ -23,7 +23,8 @@ pub fn client(stream: UnixStream, id: ClientId, events: mpsc::Sender<Event>) -> 
     let (sender, outgoing) = mpsc::unbounded_channel();
     let writing = tokio::spawn(write(writer, outgoing));
     tokio::spawn(async move {
-        let error = read::<Request>(&mut reader, &events, |request| Event::Client(id, request)).await;
+        let mut frames = Deframer::default();
+        let error = read::<Request>(&mut reader, &mut frames, &events, |request| Event::Client(id, request)).await;
         let _ = events.send(Event::ClientClosed(id, error)).await;
         // It may have closed its half only and wait for answers. Once it is gone, whoever keeps the sender, for an answer that may come
         // much later, sees by its being closed that nobody waits any more.
@@ -54,54 +55,63 @@ pub fn keeper(stream: UnixStream, job: JobId, events: mpsc::Sender<Event>) -> mp
     let (sender, outgoing) = mpsc::unbounded_channel();
     tokio::spawn(write(writer, outgoing));
     tokio::spawn(async move {
-        read::<Report>(&mut reader, &events, |report| Event::Keeper(job, report)).await;
+        let mut frames = Deframer::default();
+        read::<Report>(&mut reader, &mut frames, &events, |report| Event::Keeper(job, report)).await;
         let _ = events.send(Event::KeeperClosed(job)).await;
     });
     sender
 }
 
-/// The line that a keeper of a queued job has opened; its first word says which one it is.
+/// The line that a keeper of a queued job has opened; its first word says which one it is. What it says after that is heard only when the
+/// room has taken it for that one: where one daemon serves several users, anybody may come here.
 pub fn keeper_back(stream: UnixStream, events: mpsc::Sender<Event>) {
-    let own = rustix::process::geteuid().as_raw();
-    let Some(pid) = stream.peer_cred().ok().filter(|peer| peer.uid() == own).and_then(|peer| peer.pid()) else {
-        pulc_base::log!(Warn, "psid", "a process of another user at the keepers' socket was refused");
-        return;
-    };
+    let peer = stream.peer_cred().ok().and_then(|peer| Some((peer.uid(), peer.pid()?)));
+    let Some((uid, pid)) = peer else { return };
     let (mut reader, writer) = stream.into_split();
     let (sender, outgoing) = mpsc::unbounded_channel();
     tokio::spawn(write(writer, outgoing));
     tokio::spawn(async move {
-        let (mut job, mut sender) = (None, Some(sender));
-        read(&mut reader, &events, |report| match (report, job) {
-            (Report::Back(back), None) => {
-                job = Some(JobId(back.job));
-                let orders = sender.take().expect("taken once, with the first word");
-                Event::KeeperBack { back, orders, pid }
-            }
-            // Whoever begins with something else is no keeper.
-            (report, job) => Event::Keeper(job.unwrap_or(JobId(0)), report),
-        })
-        .await;
-        if let Some(job) = job {
-            let _ = events.send(Event::KeeperClosed(job)).await;
+        let mut frames = Deframer::default();
+        let first = tokio::time::timeout(FIRST_WORD, first(&mut reader, &mut frames)).await;
+        // Whoever begins with something else is no keeper.
+        let Ok(Ok(Report::Back(back))) = first else { return };
+        let job = JobId(back.job);
+        let (taken, is_taken) = oneshot::channel();
+        let _ = events.send(Event::KeeperBack { back, orders: sender, uid, pid, taken }).await;
+        if is_taken.await.is_err() {
+            return;
         }
+        read::<Report>(&mut reader, &mut frames, &events, |report| Event::Keeper(job, report)).await;
+        let _ = events.send(Event::KeeperClosed(job)).await;
     });
 }
 
+/// For a keeper to say which one it is.
+const FIRST_WORD: Duration = Duration::from_secs(30);
+
+/// The first message, and nothing more.
+async fn first<T: for<'a> Deserialize<'a>>(reader: &mut OwnedReadHalf, frames: &mut Deframer) -> Result<T, FrameError> {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        if let Some(message) = frames.take::<T>()? {
+            return Ok(message);
+        }
+        match reader.read(&mut buffer).await? {
+            0 => return Err(FrameError::Closed),
+            count => frames.feed(&buffer[..count]),
+        }
+    }
+}
+
+/// Hands on what comes, what has come already first.
 async fn read<T: for<'a> Deserialize<'a>>(
     reader: &mut OwnedReadHalf,
+    frames: &mut Deframer,
     events: &mpsc::Sender<Event>,
     mut wrap: impl FnMut(T) -> Event,
 ) -> FrameError {
-    let mut frames = Deframer::default();
     let mut buffer = vec![0; 64 << 10];
     loop {
-        let count = match reader.read(&mut buffer).await {
-            Ok(0) => return FrameError::Closed,
-            Ok(count) => count,
-            Err(error) => return error.into(),
-        };
-        frames.feed(&buffer[..count]);
         loop {
             match frames.take::<T>() {
                 Ok(Some(message)) => {
@@ -113,6 +123,12 @@ async fn read<T: for<'a> Deserialize<'a>>(
                 Err(error) => return error,
             }
         }
+        let count = match reader.read(&mut buffer).await {
+            Ok(0) => return FrameError::Closed,
+            Ok(count) => count,
+            Err(error) => return error.into(),
+        };
+        frames.feed(&buffer[..count]);
     }
 }
 

@@ -6,6 +6,7 @@ use crate::keeper::remains::Remains;
 use pulc_base::{JobId, NodeId, boot, log};
 use pulc_hal::os::process::{Child, Group, Start, Starter};
 use pulc_hal::os::signals;
+use pulc_helper::{Helped, Line};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid};
 use std::collections::HashSet;
@@ -14,7 +15,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Keepers that run under this process, whichever daemon in it started them. A child that is not among them is an orphan.
@@ -36,6 +37,8 @@ enum Who {
     Ours(Child),
     /// It was started by an earlier psid, and found us.
     Found(OwnedFd),
+    /// It is another user's, and its guardian the helper's child; or it was, and found us.
+    Helped(OwnedFd, u32, Arc<Line>),
 }
 
 /// Starts a keeper, which outlives psid if it `stays`; returns it with psid's end of the line.
@@ -124,6 +127,33 @@ pub fn found(pid: i32) -> io::Result<KeeperProcess> {
     Ok(KeeperProcess { who: Who::Found(pidfd_open(pid, PidfdFlags::empty())?) })
 }
 
+/// The same where keepers are other users'.
+///
+/// # Errors
+/// When it has ended already.
+pub fn found_of_user(pid: i32, helper: &Arc<Line>) -> io::Result<KeeperProcess> {
+    let KeeperProcess { who: Who::Found(pidfd) } = found(pid)? else { return Err(io::ErrorKind::NotFound.into()) };
+    Ok(KeeperProcess { who: Who::Helped(pidfd, pid.unsigned_abs(), helper.clone()) })
+}
+
+/// Lets the helper start a keeper as this user; returns it with psid's end of the line.
+///
+/// # Errors
+/// Why not, in one line.
+pub async fn start_as_user(
+    helper: Arc<Line>,
+    uid: u32,
+    name: String,
+    stays: bool,
+) -> Result<(KeeperProcess, UnixStream), String> {
+    let asking = tokio::task::spawn_blocking(move || {
+        let (ours, theirs) = UnixStream::pair().map_err(|error| shortage(&error))?;
+        let Helped { pid, pidfd } = helper.start_keeper(uid, &name, stays, theirs.as_fd())?;
+        Ok((KeeperProcess { who: Who::Helped(pidfd, pid, helper.clone()) }, ours))
+    });
+    asking.await.unwrap_or_else(|error| Err(error.to_string()))
+}
+
 impl KeeperProcess {
     /// Reaps the keeper (that is, its guardian) when it has ended. After an orderly end it is about to; after a violent one
     /// it has to clear up first; one that does not answer is killed. Returns whether it has left nothing, by its own word.
@@ -135,7 +165,17 @@ impl KeeperProcess {
         };
         let child = match self.who {
             Who::Ours(child) => child,
-            Who::Found(pidfd) => return end_found(&pidfd, patience).await,
+            Who::Found(pidfd) => {
+                return end_found(&pidfd, patience, || _ = pidfd_send_signal(&pidfd, Signal::KILL)).await;
+            }
+            Who::Helped(pidfd, pid, helper) => {
+                // The helper answers at once: it looks nobody up for this.
+                let kill = || match helper.end(pid) {
+                    Ok(()) => {}
+                    Err(why) => log!(Warn, "psid", "a keeper that does not answer cannot be killed: {why}"),
+                };
+                return end_found(&pidfd, patience, kill).await;
+            }
         };
         let mut waited = Duration::ZERO;
         let status = loop {
@@ -157,12 +197,14 @@ impl KeeperProcess {
 }
 
 /// Waits until a keeper that is not our child has ended; its guardian clears up after it. Its word can't be had.
-async fn end_found(pidfd: &OwnedFd, patience: Duration) -> bool {
+async fn end_found(pidfd: &OwnedFd, patience: Duration, kill: impl Fn()) -> bool {
     let begin = tokio::time::Instant::now();
+    let mut killed_at = None;
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     while !matches!(poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&now)), Ok(1)) {
-        if begin.elapsed() >= patience {
-            let _ = pidfd_send_signal(pidfd, Signal::KILL);
+        if begin.elapsed() >= patience && killed_at.is_none_or(|at: tokio::time::Instant| at.elapsed() >= PATIENCE) {
+            killed_at = Some(tokio::time::Instant::now());
+            kill();
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
@@ -180,8 +222,33 @@ pub enum End {
     Silent,
 }
 
+/// The same where its processes are another user's, whom only the helper can signal.
+async fn clear_of_user(helper: Arc<Line>, job: JobId, index: u32) {
+    let begin = tokio::time::Instant::now();
+    loop {
+        let asked = helper.clone();
+        let left = tokio::task::spawn_blocking(move || asked.clear(job, index)).await;
+        match left.unwrap_or_else(|error| Err(error.to_string())) {
+            Ok(0) => return,
+            Ok(left) if begin.elapsed() > PATIENCE => {
+                log!(Error, "psid", "{left} processes of job {job} do not end even by SIGKILL");
+                return;
+            }
+            Ok(_) => {}
+            Err(why) => {
+                log!(Error, "psid", "what is left of job {job} cannot be cleared away: {why}");
+                return;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// Kills everything of a job on a node whose keeper and guardian have died, until nothing is left.
-pub async fn clear(job: JobId, node: NodeId, index: u32) {
+pub async fn clear(job: JobId, node: NodeId, index: u32, helper: Option<Arc<Line>>) {
+    if let Some(helper) = helper {
+        return clear_of_user(helper, job, index).await;
+    }
     let remains = Remains::of(job, node, Some(index));
     let begin = tokio::time::Instant::now();
     loop {

@@ -5,7 +5,7 @@ use super::keepers::{self, End};
 use super::message::{DeadNetwork, JobBody, JobOrder, PreparedNode};
 use super::networks::{Findings, Watch};
 use super::returning::Returning;
-use super::{CANCELLED_MAX, Event, Room, own_user};
+use super::{CANCELLED_MAX, Event, Room};
 use crate::keeper::message::{Back, ORDERS, Order, Report};
 use crate::stage::{self, Placed};
 use pulc_base::boot::{Boot, Gone, JobSecret};
@@ -159,24 +159,7 @@ impl Room {
         }
     }
 
-    /// Everything that the job needs is here.
-    pub(super) fn begin_keeper(&mut self, job: JobId, mut part: LocalJob) {
-        let user = part.order.user;
-        let started = if user == own_user() {
-            self.start_keeper(job, &part).map_err(|error| format!("cannot start a keeper: {error}"))
-        } else {
-            Err(format!("the job is of user {user}, this psid serves user {}", own_user()))
-        };
-        match started {
-            Ok(keeper) => {
-                part.keeper = Some(keeper);
-                self.local.insert(job, part);
-            }
-            Err(text) => self.not_begun(job, part, &text),
-        }
-    }
-
-    fn not_begun(&mut self, job: JobId, part: LocalJob, text: &str) {
+    pub(super) fn not_begun(&mut self, job: JobId, part: LocalJob, text: &str) {
         let text = format!("node {}: {text}", part.name());
         self.send(part.origin(), job, JobBody::Failed { text });
         self.local.insert(job, part);
@@ -329,12 +312,12 @@ impl Room {
         if !clean {
             self.send(origin, job, JobBody::Failed { text: format!("node {name}: the keeper of the job died") });
         }
-        let events = self.events.clone();
+        let (events, helper) = (self.events.clone(), self.helper());
         let how = if clean { End::Orderly } else { End::Violent };
         tokio::spawn(async move {
             let nothing_left = process.end(how).await;
             if !clean || !nothing_left {
-                keepers::clear(job, node, index).await;
+                keepers::clear(job, node, index, helper).await;
             }
             let _ = events.send(Event::Cleared(job)).await;
         });

@@ -127,6 +127,16 @@ pub enum JobBody {
     NetworkLost {
         text: String,
     },
+    /// As [`JobBody::Kill`], of a job of this user; 0: whoever's it is.
+    KillAs {
+        kind: StopKind,
+        user: u32,
+    },
+    /// As [`JobBody::AskWhy`], about a job of this user; 0: whoever's it is.
+    AskWhyAs {
+        number: u64,
+        user: u32,
+    },
 }
 
 /// One job's launch order, identical for all nodes.

@@ -17,6 +17,7 @@ pub mod placement;
 mod query;
 mod queued;
 mod returning;
+mod rights;
 #[cfg(test)]
 mod scale;
 mod staging;
@@ -43,6 +44,7 @@ use pulc_control::queue::{Desks, JobSpec, QueueRequest};
 use pulc_control::stage::Stage;
 use pulc_control::{Reply, Request, StopKind};
 use query::Query;
+pub use rights::{Caller, System};
 use std::collections::{HashMap, VecDeque};
 use std::ffi::CString;
 use tokio::net::UnixStream;
@@ -68,6 +70,8 @@ pub struct JobsConfig {
     pub stage: Option<Staging>,
     /// Whether jobs of the queue may be started here.
     pub health: Option<Health>,
+    /// What a daemon for several users has beyond that.
+    pub system: Option<System>,
 }
 
 /// A request about the daemon itself, passed on to its owner.
@@ -84,7 +88,8 @@ pub struct Jobs {
 
 /// What the room is told.
 pub enum Event {
-    NewClient(UnixStream),
+    /// In a daemon for several users with who it is.
+    NewClient(UnixStream, Option<Caller>),
     Client(ClientId, Request),
     ClientClosed(ClientId, FrameError),
     Keeper(JobId, crate::keeper::message::Report),
@@ -93,8 +98,13 @@ pub enum Event {
     KeeperBack {
         back: Box<Back>,
         orders: mpsc::UnboundedSender<Order>,
+        uid: u32,
         pid: i32,
+        /// Used when it is believed.
+        taken: oneshot::Sender<()>,
     },
+    /// The helper has made a keeper for a job here, or has not.
+    Became(JobId, Result<(keepers::KeeperProcess, std::os::unix::net::UnixStream), String>),
     /// From the queue room, about jobs of which this is the first node.
     Queue(QueueOrder),
     /// Something goes on with the files that a job brings along.
@@ -147,7 +157,12 @@ impl Jobs {
 
     /// Serves a client that has connected. Another user's is refused.
     pub async fn client(&self, stream: UnixStream) {
-        let _ = self.events.send(Event::NewClient(stream)).await;
+        let _ = self.events.send(Event::NewClient(stream, None)).await;
+    }
+
+    /// Serves a client of a daemon for several users.
+    pub async fn client_of(&self, stream: UnixStream, caller: Caller) {
+        let _ = self.events.send(Event::NewClient(stream, Some(caller))).await;
     }
 
     /// Stops all jobs that this node has a part in, and returns when nothing of them is left here.
@@ -172,6 +187,7 @@ struct Client {
     sender: mpsc::UnboundedSender<Reply>,
     greeted: bool,
     job: Option<JobId>,
+    caller: Caller,
 }
 
 struct Room {
@@ -246,12 +262,17 @@ impl Room {
 
     fn event(&mut self, event: Event) {
         match event {
-            Event::NewClient(stream) => self.new_client(stream),
+            Event::NewClient(stream, caller) => self.new_client(stream, caller),
             Event::Client(id, request) => self.request(id, request),
             Event::ClientClosed(id, error) => self.client_closed(id, &error),
             Event::Keeper(job, report) => self.keeper_report(job, report),
             Event::KeeperClosed(job) => self.keeper_closed(job),
-            Event::KeeperBack { back, orders, pid } => self.keeper_back(*back, orders, pid),
+            Event::KeeperBack { back, orders, uid, pid, taken } => {
+                if self.keeper_back(*back, orders, uid, pid) {
+                    let _ = taken.send(());
+                }
+            }
+            Event::Became(job, keeper) => self.became(job, keeper),
             Event::Queue(order) => self.queue_order(order),
             Event::Cleared(job) => self.cleared(job),
             Event::Staging(job) => self.staging_goes_on(job),
@@ -320,6 +341,8 @@ impl Room {
             JobBody::AskJobs
             | JobBody::Kill { .. }
             | JobBody::AskWhy { .. }
+            | JobBody::KillAs { .. }
+            | JobBody::AskWhyAs { .. }
             | JobBody::Jobs { .. }
             | JobBody::Killed { .. }
             | JobBody::Why { .. } => self.question(from, job, body),
@@ -356,8 +379,8 @@ impl Room {
         let _ = outbox.send(message);
     }
 
-    fn new_client(&mut self, stream: UnixStream) {
-        let own = rustix::process::geteuid().as_raw();
+    fn new_client(&mut self, stream: UnixStream, caller: Option<Caller>) {
+        let own = own_user();
         let peer = stream.peer_cred().map(|peer| peer.uid());
         let id = self.next_client;
         self.next_client += 1;
@@ -366,8 +389,20 @@ impl Room {
             _ if self.clients.len() >= CLIENTS_MAX => {
                 let _ = sender.send(Reply::Refused { why: format!("{CLIENTS_MAX} clients are served already") });
             }
+            Ok(uid) if self.serves_several() => {
+                let same = self.clients.values().filter(|client| client.caller.uid == uid && uid != 0).count();
+                match caller.filter(|caller| caller.uid == uid) {
+                    Some(caller) if same < rights::CLIENTS_OF_ONE_MAX => {
+                        self.clients.insert(id, Client { sender, greeted: false, job: None, caller });
+                    }
+                    _ => {
+                        let why = format!("{} clients of user {uid} are served already", rights::CLIENTS_OF_ONE_MAX);
+                        let _ = sender.send(Reply::Refused { why });
+                    }
+                }
+            }
             Ok(uid) if uid == own || uid == 0 => {
-                self.clients.insert(id, Client { sender, greeted: false, job: None });
+                self.clients.insert(id, Client { sender, greeted: false, job: None, caller: Caller::owner() });
             }
             other => {
                 log!(Warn, "psid", "a client was refused: its user is {other:?}, this psid serves user {own}");
@@ -390,7 +425,10 @@ impl Room {
                 self.refuse(id, why);
             }
             _ if !client.greeted => self.refuse(id, "the first request must be a hello".to_owned()),
-            Request::Run(spec) if client.job.is_none() => self.run_job(id, *spec),
+            request if !self.may_ask(id, &request) => {}
+            Request::Run(spec) if self.clients.get(&id).is_some_and(|client| client.job.is_none()) => {
+                self.run_job(id, *spec)
+            }
             Request::Run(_) => self.reply(id, Reply::Refused { why: "one job for each connection".to_owned() }),
             Request::Input { .. } | Request::InputEnd | Request::Credit { .. } | Request::Stop(_) => {
                 self.job_request(id, request);
@@ -404,7 +442,7 @@ impl Room {
                 request => self.ask_queue(id, request),
             },
             Request::Token | Request::Down { .. } | Request::Restart => {
-                let reply = client.sender.clone();
+                let Some(reply) = self.clients.get(&id).map(|client| client.sender.clone()) else { return };
                 match &self.config.admin {
                     Some(admin) if admin.send(Admin { request, reply }).is_ok() => {}
                     _ => self.reply(id, Reply::Refused { why: "no daemon runs here".to_owned() }),

@@ -1,12 +1,12 @@
 //! Jobs whose client is at this psid: placement, wire-up table, the verdict how the job ended, and the stream of output to
 //! the client against its credit. What a node reports is believed only about its own ranks.
 
+use super::Room;
 use super::connection::ClientId;
 use super::losses::News;
 use super::message::{DeadNetwork, JobBody, JobOrder, OrderNode, PreparedNode};
 use super::placement::place;
 use super::queued::QueuedJob;
-use super::{Room, own_user};
 use pulc_base::boot::{Boot, BootNode, BootTask, Gone, JobSecret};
 use pulc_base::{JobId, NodeId, PROTOCOL_VERSION, Rank, log};
 use pulc_control::client::INPUT_WINDOW;
@@ -26,6 +26,7 @@ const CODE_TIMEOUT: u8 = 124;
 pub(super) const CODE_STOPPED: u8 = 143;
 
 pub struct OriginJob {
+    pub(super) user: u32,
     pub(super) client: Option<ClientId>,
     pub(super) nodes: Vec<OriginNode>,
     pub(super) ranks: Vec<RankState>,
@@ -72,7 +73,7 @@ pub struct RankState {
 }
 
 impl OriginJob {
-    pub(super) fn new(placed: &[OrderNode], launch: &LaunchSpec) -> OriginJob {
+    pub(super) fn new(placed: &[OrderNode], launch: &LaunchSpec, user: u32) -> OriginJob {
         let mut first = 0;
         let mut nodes = Vec::new();
         for node in placed {
@@ -81,6 +82,7 @@ impl OriginJob {
             first += node.ranks;
         }
         OriginJob {
+            user,
             client: None,
             nodes,
             ranks: vec![RankState::default(); first as usize],
@@ -122,7 +124,7 @@ impl OriginJob {
         };
         JobInfo {
             job,
-            user: own_user(),
+            user: self.user,
             command: self.command.clone(),
             ranks: self.ranks.len() as u32,
             nodes: self.nodes.iter().map(|node| node.name.clone()).collect(),
@@ -154,7 +156,12 @@ impl Room {
             return self.reply(client, Reply::Refused { why: format!("no random numbers: {error}") });
         }
         let id = JobId(u64::from_le_bytes(bits));
-        let mut job = OriginJob::new(&placed, &spec.launch);
+        let mut launch = spec.launch;
+        let user = match self.own_launch(client, &mut launch) {
+            Ok(user) => user,
+            Err(why) => return self.reply(client, Reply::Refused { why }),
+        };
+        let mut job = OriginJob::new(&placed, &launch, user);
         job.client = Some(client);
         job.timeout = Duration::from_millis(spec.timeout_ms.unwrap_or_default());
         job.deadline = spec.timeout_ms.and_then(|_| Instant::now().checked_add(job.timeout));
@@ -163,7 +170,7 @@ impl Room {
         if let Some(client) = self.clients.get_mut(&client) {
             client.job = Some(id);
         }
-        let order = JobOrder { nodes: placed, launch: spec.launch, user: own_user(), queued: None, origin: self.me };
+        let order = JobOrder { nodes: placed, launch, user, queued: None, origin: self.me };
         self.dispatch(id, order);
     }
 
@@ -366,16 +373,6 @@ impl Room {
             Request::Stop(kind) => self.end_job(id, kind, CODE_STOPPED, "the job was stopped by its user"),
             _ => {}
         }
-    }
-
-    pub(super) fn kill(&mut self, id: JobId, kind: StopKind, asked_at: NodeId) -> bool {
-        let found = self.origin.contains_key(&id);
-        let name = self.config.mesh.nodes().into_iter().find(|node| node.id == asked_at).map(|node| node.name);
-        self.set_cause(id, Cause::Killed);
-        let text =
-            format!("job {id} was stopped by `pulc kill` on node {}", name.unwrap_or_else(|| asked_at.to_string()));
-        self.end_job(id, kind, CODE_STOPPED, &text);
-        found
     }
 
     pub(super) fn origin_deadlines(&mut self, time: Instant) {

@@ -160,10 +160,10 @@ impl Room {
             format!("node {}: the keeper of the job {what}; it was killed", part.order.nodes[index as usize].name);
         log!(Error, "psid", "job {job}: {text}");
         self.send(origin, job, JobBody::Failed { text });
-        let events = self.events.clone();
+        let (events, helper) = (self.events.clone(), self.helper());
         tokio::spawn(async move {
             process.end(End::Silent).await;
-            keepers::clear(job, node, index).await;
+            keepers::clear(job, node, index, helper).await;
             let _ = events.send(Event::Cleared(job)).await;
         });
     }

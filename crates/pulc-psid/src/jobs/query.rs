@@ -5,6 +5,7 @@
 use super::Room;
 use super::connection::ClientId;
 use super::message::JobBody;
+use super::rights::Caller;
 use pulc_base::{JobId, NodeId};
 use pulc_control::{JobInfo, NodeState, Reply, StopKind, WaitInfo};
 use std::collections::BTreeSet;
@@ -18,6 +19,8 @@ pub struct Query {
     waiting: BTreeSet<NodeId>,
     deadline: Instant,
     answer: Answer,
+    /// Whose jobs it may see; 0: everybody's.
+    sees: u32,
 }
 
 enum Answer {
@@ -47,7 +50,8 @@ impl Room {
             self.send(*node, number, JobBody::AskJobs);
         }
         let answer = Answer::Jobs(self.own_jobs());
-        self.queries.insert(number, Query { client, waiting, deadline: Instant::now() + PATIENCE, answer });
+        let sees = self.caller(client).sees();
+        self.queries.insert(number, Query { client, waiting, deadline: Instant::now() + PATIENCE, answer, sees });
         self.finish_query(number);
     }
 
@@ -55,13 +59,16 @@ impl Room {
         if self.queries.contains_key(&job) {
             return self.reply(client, Reply::Refused { why: format!("job {job} is being stopped already") });
         }
-        let found = self.kill(job, kind, self.me);
+        let sees = self.caller(client).sees();
+        let found = self.kill(job, kind, self.me, sees);
         let waiting = if found { BTreeSet::new() } else { self.others() };
         for node in &waiting {
-            self.send(*node, job, JobBody::Kill { kind });
+            let body =
+                if self.serves_several() { JobBody::KillAs { kind, user: sees } } else { JobBody::Kill { kind } };
+            self.send(*node, job, body);
         }
         let answer = Answer::Killed { job, found };
-        self.queries.insert(job, Query { client, waiting, deadline: Instant::now() + PATIENCE, answer });
+        self.queries.insert(job, Query { client, waiting, deadline: Instant::now() + PATIENCE, answer, sees });
         self.finish_query(job);
     }
 
@@ -73,10 +80,15 @@ impl Room {
                 self.send(from, job, JobBody::Jobs { jobs });
             }
             JobBody::Kill { kind } => {
-                let found = self.kill(job, kind, from);
+                let found = self.kill(job, kind, from, 0);
                 self.send(from, job, JobBody::Killed { found });
             }
-            JobBody::AskWhy { number } => self.look(from, job, number),
+            JobBody::KillAs { kind, user } => {
+                let found = self.kill(job, kind, from, user);
+                self.send(from, job, JobBody::Killed { found });
+            }
+            JobBody::AskWhy { number } => self.look(from, job, number, 0),
+            JobBody::AskWhyAs { number, user } => self.look(from, job, number, user),
             JobBody::Jobs { jobs } => self.answer_jobs(from, job, jobs),
             JobBody::Killed { found } => self.answer_killed(from, job, found),
             JobBody::Why { number, waits } => self.answer_why(from, number, waits),
@@ -111,11 +123,16 @@ impl Room {
     pub(super) fn ask_why(&mut self, client: ClientId, job: JobId) {
         let mut waiting = self.others();
         waiting.insert(self.me);
+        let sees = self.caller(client).sees();
         for node in &waiting {
-            self.send(*node, job, JobBody::AskWhy { number: client });
+            let (number, user) = (client, sees);
+            let body =
+                if self.serves_several() { JobBody::AskWhyAs { number, user } } else { JobBody::AskWhy { number } };
+            self.send(*node, job, body);
         }
         let answer = Answer::Why(Vec::new());
-        self.queries.insert(JobId(client), Query { client, waiting, deadline: Instant::now() + PATIENCE, answer });
+        let deadline = Instant::now() + PATIENCE;
+        self.queries.insert(JobId(client), Query { client, waiting, deadline, answer, sees });
     }
 
     fn answer_why(&mut self, from: NodeId, number: u64, more: Vec<WaitInfo>) {
@@ -152,6 +169,7 @@ impl Room {
         let Some(query) = self.queries.remove(&number) else { return };
         let reply = match query.answer {
             Answer::Jobs(mut jobs) => {
+                jobs.retain(|job| Caller::may_touch(query.sees, job.user));
                 jobs.sort_by_key(|job| std::cmp::Reverse(job.age_ms));
                 Reply::Jobs(jobs)
             }
@@ -161,7 +179,8 @@ impl Room {
             }
             Answer::Killed { found: true, .. } => Reply::Done,
             Answer::Killed { job, .. } => {
-                Reply::Refused { why: format!("no node knows a running job {job}; see `pulc ps`") }
+                let whose = if query.sees == 0 { "" } else { " of yours" };
+                Reply::Refused { why: format!("no node knows a running job {job}{whose}; see `pulc ps`") }
             }
         };
         self.reply(query.client, reply);

@@ -6,11 +6,13 @@ use super::local::LocalJob;
 use super::message::{JobBody, JobOrder, OrderNode};
 use super::networks::Findings;
 use super::origin::OriginJob;
+use super::rights::unsealed;
 use super::{QueueOrder, Room, connection, keepers, own_user};
 use crate::keeper::message::{Back, Order, Report as KeeperReport};
 use crate::queue;
 use crate::queue::message::QueueStart;
 use pulc_base::{JobId, NodeId, Rank, log};
+use pulc_control::owner::Owner;
 use pulc_control::queue::{QueueRequest, Used};
 use pulc_control::{NodeInfo, NodeState, Reply, StopKind, Stream};
 use pulc_sched::{Cause, Report};
@@ -85,8 +87,13 @@ impl Room {
             return;
         }
         let QueueStart { job: id, queued, nodes, mut launch } = start;
+        let owner = Owner::of(&launch);
+        let user = match (&owner, self.serves_several()) {
+            (Some(owner), true) => owner.uid,
+            _ => own_user(),
+        };
         let decided = self.decide_networks(&nodes, &mut launch);
-        let mut job = OriginJob::new(&nodes, &launch);
+        let mut job = OriginJob::new(&nodes, &launch, user);
         job.queued = Some(Box::new(QueuedJob { allocation: queued.allocation.clone(), ..QueuedJob::default() }));
         self.origin.insert(id, job);
         let first = nodes.first().is_some_and(|node| node.id == self.me);
@@ -100,7 +107,7 @@ impl Room {
         if let Err(why) = decided {
             return self.end_job(id, StopKind::AtOnce, super::origin::CODE_NOT_STARTED, &why);
         }
-        let order = JobOrder { nodes, launch, user: own_user(), queued: Some(Box::new(queued)), origin: self.me };
+        let order = JobOrder { nodes, launch, user, queued: Some(Box::new(queued)), origin: self.me };
         self.send(self.me, id, JobBody::Prepare(Box::new(order)));
     }
 
@@ -234,16 +241,26 @@ impl Room {
         true
     }
 
-    /// A keeper has found this daemon, which knows nothing of its job: it was started again.
-    pub(super) fn keeper_back(&mut self, back: Back, orders: mpsc::UnboundedSender<Order>, pid: i32) {
+    /// A keeper has found this daemon, which knows nothing of its job: it was started again. Returns whether it is believed.
+    pub(super) fn keeper_back(&mut self, back: Back, orders: mpsc::UnboundedSender<Order>, uid: u32, pid: i32) -> bool {
         let id = JobId(back.job);
-        let memo = pulc_base::boot::decode::<(JobOrder, u32)>(&back.memo);
-        let (Ok((order, index)), false) = (memo, self.local.contains_key(&id)) else {
+        let system = self.config.system.as_ref();
+        let memo = unsealed(&back.memo, id, system).map(pulc_base::boot::decode::<(JobOrder, u32)>);
+        let (Some(Ok((order, index))), false) = (memo, self.local.contains_key(&id)) else {
             log!(Warn, "psid", "a keeper of job {id} was turned away: its job is known, or its word makes no sense");
-            return;
+            return false;
         };
-        let Some(process) = keepers::found(pid).ok().filter(|_| order.nodes.get(index as usize).is_some()) else {
-            return;
+        let own = if system.is_some() { order.user } else { own_user() };
+        if uid != own {
+            log!(Warn, "psid", "a process of user {uid} was turned away that said to be the keeper of job {id}");
+            return false;
+        }
+        let process = match system {
+            Some(system) => keepers::found_of_user(pid, &system.helper),
+            None => keepers::found(pid),
+        };
+        let Some(process) = process.ok().filter(|_| order.nodes.get(index as usize).is_some()) else {
+            return false;
         };
         log!(Info, "psid", "the keeper of job {id} is back");
         let first: u32 = order.nodes[..index as usize].iter().map(|node| node.ranks).sum();
@@ -285,11 +302,12 @@ impl Room {
         } else if let Some(part) = self.local.get_mut(&id) {
             part.origin_back_by = Some(Instant::now() + AWAY);
         }
+        true
     }
 
     /// This node was the origin of the job before the daemon was started again.
     fn adopt(&mut self, id: JobId, part: &LocalJob) {
-        let mut job = OriginJob::new(&part.order.nodes, &part.order.launch);
+        let mut job = OriginJob::new(&part.order.nodes, &part.order.launch, part.order.user);
         let allocation = part.order.queued.as_ref().map(|queued| queued.allocation.clone()).unwrap_or_default();
         let until = Instant::now() + BACK;
         let missing = (1..job.nodes.len()).map(|index| (index, until)).collect();
@@ -369,8 +387,12 @@ impl Room {
     pub(super) fn ask_queue(&mut self, id: connection::ClientId, request: QueueRequest) {
         let Some(client) = self.clients.get(&id) else { return };
         let reply = client.sender.clone();
-        let user = own_user();
-        let event = queue::Event::Client { user, request, reply };
+        let caller = &client.caller;
+        // The controller lets root change everybody's jobs; what an operator submits is the operator's own.
+        let own = matches!(request, QueueRequest::Submit(_) | QueueRequest::Tie(_));
+        let user = if self.serves_several() && caller.is_operator && !own { 0 } else { caller.uid };
+        let sees = if self.serves_several() { caller.sees() } else { 0 };
+        let event = queue::Event::Client { user, sees, request, reply };
         if self.config.queue.as_ref().is_none_or(|link| link.sender.send(event).is_err()) {
             let why = "there is no queue without a daemon; start one with `pulc up`".to_owned();
             self.reply(id, Reply::Refused { why });

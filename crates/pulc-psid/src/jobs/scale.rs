@@ -138,7 +138,7 @@ fn first_node_us(nodes: u32) -> (f64, f64, usize) {
         let config = super::tests::alone(mesh);
         let (events, _queue) = mpsc::channel(16);
         let mut room = Room::new(config, events);
-        room.origin.insert(JOB, OriginJob::new(&order(nodes).nodes, &launch()));
+        room.origin.insert(JOB, OriginJob::new(&order(nodes).nodes, &launch(), 0));
         // Where messages to others wait, counted instead of sent.
         let mut lines: Vec<mpsc::UnboundedReceiver<PeerMsg>> = Vec::new();
         for node in 1..nodes {

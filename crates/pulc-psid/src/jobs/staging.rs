@@ -11,7 +11,7 @@ use crate::stage::{Made, Staging, Ticker, Wanted};
 use pulc_base::{JobId, NodeId};
 use pulc_control::network;
 use pulc_control::queue::{JobSpec, QueueRequest};
-use pulc_control::stage::Stage;
+use pulc_control::stage::{Role, Stage};
 use pulc_control::{LaunchSpec, Reply, StopKind};
 use std::path::Path;
 use std::time::Duration;
@@ -19,6 +19,9 @@ use tokio::time::Instant;
 
 /// Between two words of a node to the one above it.
 const PAUSE: Duration = Duration::from_millis(400);
+
+const NOTHING_TRAVELS: &str = "files do not travel where a daemon serves several users: leave --stage, --stage-in and --stage-out \
+                               out, and name programs and files by paths that all nodes have";
 
 impl Room {
     /// Looks at the files that a job brings along, if it does, and gives its launch order.
@@ -71,6 +74,12 @@ impl Room {
     /// What a launch brings along, and who sees to it.
     fn stage_of(&self, launch: &LaunchSpec) -> Result<Option<(Staging, Stage)>, String> {
         let Some(stage) = Stage::of(launch)? else { return Ok(None) };
+        if self.serves_several() {
+            // This daemon must not read as itself what a client merely names.
+            let named =
+                stage.directory || !stage.outputs.is_empty() || stage.files.iter().any(|file| file.role == Role::Input);
+            return if named { Err(NOTHING_TRAVELS.to_owned()) } else { Ok(None) };
+        }
         let staging =
             self.config.stage.clone().ok_or("nothing can travel with a job here: this psid has no place for it")?;
         Ok(Some((staging, stage)))
@@ -179,7 +188,10 @@ impl Room {
     }
 
     /// A job for the queue: its files are looked at before it goes to the controller, and copies of them kept.
-    pub(super) fn submit(&mut self, client: ClientId, spec: Box<JobSpec>) {
+    pub(super) fn submit(&mut self, client: ClientId, mut spec: Box<JobSpec>) {
+        if let Err(why) = self.own_launch(client, &mut spec.launch) {
+            return self.reply(client, Reply::Refused { why });
+        }
         match self.stage_of(&spec.launch) {
             Ok(Some((staging, stage))) => {
                 let Some(sender) = self.clients.get(&client).map(|client| client.sender.clone()) else { return };
@@ -190,7 +202,10 @@ impl Room {
                     let _ = events.send(Event::Submitted(client, spec, surveyed)).await;
                 });
             }
-            Ok(None) => self.ask_queue(client, QueueRequest::Submit(spec)),
+            Ok(None) => {
+                Stage::take_out(&mut spec.launch);
+                self.ask_queue(client, QueueRequest::Submit(spec));
+            }
             Err(why) => self.reply(client, Reply::Refused { why }),
         }
     }

@@ -173,6 +173,7 @@ fn random_frames_from_clients_never_stop_the_room() {
 /// A room of jobs on one node, which can start none.
 pub(super) fn alone(mesh: Mesh) -> JobsConfig {
     JobsConfig {
+        system: None,
         mesh,
         keeper_program: c"/no/such/keeper".to_owned(),
         admin: None,
@@ -200,7 +201,7 @@ fn ranks_that_end_in_a_crowd_are_told_in_rounds_to_all_nodes_but_their_own() {
         let mut room = Room::new(config, mpsc::channel(16).0);
         let node = |n: u8| message::OrderNode { id: NodeId([n; 16]), name: format!("n{n}"), ranks: 1 };
         let job = JobId(5);
-        room.origin.insert(job, OriginJob::new(&[node(0), node(1), node(2)], &launch(&["true"])));
+        room.origin.insert(job, OriginJob::new(&[node(0), node(1), node(2)], &launch(&["true"]), 0));
         let [mut one, mut two] = [1, 2].map(|n| {
             let (outbox, line) = mpsc::unbounded_channel();
             room.outboxes.insert(NodeId([n; 16]), outbox);

@@ -2,9 +2,11 @@
 //! the node that asked. Part of the job room. A keeper that does not answer keeps nobody: the asker has a limit of its own.
 
 use super::Room;
+use super::local::LocalJob;
 use super::message::JobBody;
+use super::rights::Caller;
 use crate::keeper::message::{ORDERS, Order};
-use pulc_base::{JobId, NodeId};
+use pulc_base::{JobId, NodeId, log};
 use pulc_control::WaitInfo;
 use std::collections::HashMap;
 
@@ -25,7 +27,12 @@ struct Look {
 }
 
 impl Room {
-    pub(super) fn look(&mut self, asker: NodeId, job: JobId, number: u64) {
+    pub(super) fn look(&mut self, asker: NodeId, job: JobId, number: u64, sees: u32) {
+        let foreign = |part: &&LocalJob| !Caller::may_touch(sees, part.order.user);
+        if let Some(part) = self.local.get(&job).filter(foreign) {
+            log!(Warn, "psid", "user {sees} was refused to look at job {job}, which is user {}'s", part.order.user);
+            return self.send(asker, job, JobBody::Why { number, waits: Vec::new() });
+        }
         let part = self.local.get(&job).filter(|part| part.keeper.is_some() && part.orders >= ORDERS);
         let Some(part) = part else { return self.send(asker, job, JobBody::Why { number, waits: Vec::new() }) };
         let Looks { asked, last } = &mut self.looks;

@@ -84,7 +84,7 @@ pub struct Prepare {
 /// How a keeper goes on without psid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stay {
-    /// Abstract address at which a psid that was started again is found.
+    /// Abstract address, or path, at which a psid that was started again is found.
     pub socket: String,
     /// What that one has to be told about the job; the keeper does not look inside.
     pub memo: Vec<u8>,

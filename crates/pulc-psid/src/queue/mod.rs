@@ -40,6 +40,8 @@ const ADOPTION: Duration = Duration::from_millis(1500);
 pub enum Event {
     Client {
         user: u32,
+        /// Whose jobs the client may look at closely; 0: everybody's.
+        sees: u32,
         request: QueueRequest,
         reply: mpsc::UnboundedSender<Reply>,
     },
@@ -90,6 +92,14 @@ pub fn start(config: QueueConfig, events: mpsc::UnboundedReceiver<Event>) -> Res
     Ok(())
 }
 
+/// Who waits for an answer.
+struct Asked {
+    reply: mpsc::UnboundedSender<Reply>,
+    follows: bool,
+    user: u32,
+    sees: u32,
+}
+
 struct Room {
     me: NodeId,
     mesh: Mesh,
@@ -100,7 +110,7 @@ struct Room {
     controller: Option<NodeId>,
     /// Other nodes of which the mesh has told us that they are connected.
     connected: BTreeSet<NodeId>,
-    asked: HashMap<u64, (mpsc::UnboundedSender<Reply>, bool)>,
+    asked: HashMap<u64, Asked>,
     next_ticket: u64,
     /// Queued jobs of which this is the first node.
     mine: BTreeSet<JobId>,
@@ -167,7 +177,7 @@ impl Room {
 
     async fn event(&mut self, event: Event) {
         match event {
-            Event::Client { user, request, reply } => self.ask(user, request, reply),
+            Event::Client { user, sees, request, reply } => self.ask((user, sees), request, reply),
             Event::Mesh(MeshEvent::Message(from, PeerMsg::Queue(message))) => self.heard(from, *message).await,
             Event::Mesh(MeshEvent::Up(info)) => {
                 self.connected.insert(info.id);
@@ -185,7 +195,7 @@ impl Room {
                 }
                 if self.controller == Some(node) {
                     self.controller = None;
-                    for (_, (reply, _)) in self.asked.drain() {
+                    for (_, Asked { reply, .. }) in self.asked.drain() {
                         let why =
                             "the controller was lost before it answered; see `pulc queue` when it is back".to_owned();
                         let _ = reply.send(Reply::Refused { why });
@@ -213,7 +223,7 @@ impl Room {
             self.see_nodes();
         }
         let gone: Vec<u64> =
-            self.asked.iter().filter(|(_, (reply, _))| reply.is_closed()).map(|(ticket, _)| *ticket).collect();
+            self.asked.iter().filter(|(_, asked)| asked.reply.is_closed()).map(|(ticket, _)| *ticket).collect();
         for ticket in gone {
             self.asked.remove(&ticket);
             self.tell_controller(QueueMsg::Hung { ticket });
@@ -233,7 +243,7 @@ impl Room {
         }
     }
 
-    fn ask(&mut self, user: u32, request: QueueRequest, reply: mpsc::UnboundedSender<Reply>) {
+    fn ask(&mut self, (user, sees): (u32, u32), request: QueueRequest, reply: mpsc::UnboundedSender<Reply>) {
         let refuse = |why: &str| {
             let _ = reply.send(Reply::Refused { why: why.to_owned() });
         };
@@ -249,7 +259,7 @@ impl Room {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         let follows = matches!(request, QueueRequest::Events { follow: true, .. });
-        self.asked.insert(ticket, (reply, follows));
+        self.asked.insert(ticket, Asked { reply, follows, user, sees });
         self.tell_controller(QueueMsg::Ask { ticket, user, request });
     }
 
@@ -273,9 +283,12 @@ impl Room {
     }
 
     fn answer(&mut self, ticket: u64, reply: QueueReply) {
-        let Some((client, follows)) = self.asked.get(&ticket) else { return };
-        let _ = client.send(Reply::Queue(Box::new(reply)));
-        if !follows {
+        let Some(asked) = self.asked.get(&ticket) else { return };
+        if let QueueReply::Refused { why } = &reply {
+            log!(Warn, "queue", "user {} was refused: {why}", asked.user);
+        }
+        let _ = asked.reply.send(Reply::Queue(Box::new(order::veiled(reply, asked.sees))));
+        if !asked.follows {
             self.asked.remove(&ticket);
         }
     }

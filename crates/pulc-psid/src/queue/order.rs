@@ -3,7 +3,7 @@
 use super::message::{QueueMsg, QueueStart};
 use crate::jobs::message::{OrderNode, Queued};
 use pulc_base::NodeId;
-use pulc_control::queue::{FileNames, Files, Placed};
+use pulc_control::queue::{FileNames, Files, Placed, QueueReply};
 use pulc_sched::{Effect, StartOrder};
 
 /// Set for the processes of a queued job.
@@ -30,6 +30,17 @@ pub fn of(effect: Effect) -> Option<(NodeId, QueueMsg)> {
         Effect::AskRoll { to } => (to, QueueMsg::AskRoll),
         Effect::Reply { .. } | Effect::Drained(_) | Effect::Configured(_) => return None,
     })
+}
+
+/// Others' jobs without what they run, where, and what they print to.
+pub fn veiled(mut reply: QueueReply, sees: u32) -> QueueReply {
+    if let QueueReply::Jobs(jobs) = &mut reply {
+        for job in jobs.iter_mut().filter(|job| sees != 0 && job.user != sees) {
+            (job.command, job.directory) = ("-".to_owned(), "-".to_owned());
+            (job.files, job.attempt_id) = (Files::default(), None);
+        }
+    }
+    reply
 }
 
 fn start(order: StartOrder) -> QueueStart {
