@@ -4,6 +4,7 @@
 mod commands;
 mod desk;
 mod faults;
+mod frozen;
 mod health;
 mod life;
 

@@ -386,8 +386,7 @@ impl Room {
     /// A client's request for the controller.
     pub(super) fn ask_queue(&mut self, id: connection::ClientId, request: QueueRequest) {
         let Some(client) = self.clients.get(&id) else { return };
-        let reply = client.sender.clone();
-        let caller = &client.caller;
+        let (reply, caller) = (client.sender.clone(), &client.caller);
         // The controller lets root change everybody's jobs; what an operator submits is the operator's own.
         let own = matches!(request, QueueRequest::Submit(_) | QueueRequest::Tie(_));
         let user = if self.serves_several() && caller.is_operator && !own { 0 } else { caller.uid };
