@@ -269,9 +269,8 @@ fn connections_that_are_idle_cost_little_memory_and_no_time() {
     let promoted = said.lines().find_map(|line| line.strip_prefix("promoted ")?.split(' ').next()?.parse().ok());
     assert!(promoted.is_some_and(|promoted: u32| promoted > count / 2), "{said}{words}");
     let memory = number_before(&said, " KiB a connection");
-    // 16 where there are many; beside few of them what programs and broker keep for themselves counts as well.
-    let most = if count >= 10_000 { 20.0 } else { 40.0 };
-    assert!((1.0..most).contains(&memory), "{memory} KiB: {said}{words}");
+    // 16 when nothing else is counted; what programs keep for themselves makes some difference where there are few.
+    assert!((1.0..20.0).contains(&memory), "{memory} KiB: {said}{words}");
     // Nobody polls: of 300 ticks.
     let ticks = number_before(&said, " ticks");
     assert!(ticks < 30.0, "{ticks} ticks: {said}{words}");

@@ -2,8 +2,9 @@
 
   idle.py COUNT       prints what a connection costs, and what a request takes beside 10 idle ones and beside COUNT
 
-The server is a child with an epoll set of all. Memory is what both processes and the broker have (`Pss`, page tables too), so what they share
-is counted once.
+The server is a child with an epoll set of all. Memory is what both processes and the broker have (shares of anonymous and of shared memory, page tables
+too), so what they share is counted once. Pages of files are not: our share of them grows when another program on the machine ends that had mapped
+the same library.
 """
 
 import os, resource, select, socket, subprocess, sys, time
@@ -51,7 +52,7 @@ def memory():
     for number in processes():
         try:
             with open(f"/proc/{number}/smaps_rollup") as file:
-                kilobytes += next(int(line.split()[1]) for line in file if line.startswith("Pss:"))
+                kilobytes += sum(int(line.split()[1]) for line in file if line.startswith(("Pss_Anon:", "Pss_Shmem:")))
             with open(f"/proc/{number}/status") as file:
                 kilobytes += next(int(line.split()[1]) for line in file if line.startswith("VmPTE:"))
         except (OSError, StopIteration):
