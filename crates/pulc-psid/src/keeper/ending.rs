@@ -54,9 +54,10 @@ impl Processes {
         self.pinning = pinning;
     }
 
-    /// They get what nobody else on this node wants, if they are `lowly`.
+    /// Those started afterwards get what nobody else on this node wants, if they are `lowly`; so does the keeper's session, before this returns.
     pub fn come_last(&mut self, lowly: bool) {
         self.desk = Desk::new(lowly);
+        self.desk.tick();
     }
 
     /// In the order of the ranks.
