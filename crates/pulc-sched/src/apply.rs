@@ -42,6 +42,7 @@ impl State {
                 job.stopped_by_user = false;
             }),
             Change::Requeued { job, text, used, counts } => {
+                self.stuck.retain(|(stuck, _), _| stuck != job);
                 self.count_usage(at, *job);
                 self.change(*job, |job| {
                     job.state = JobState::Pending;
@@ -54,6 +55,7 @@ impl State {
                 });
             }
             Change::Ended { job, outcome, code, text, used } => {
+                self.stuck.retain(|(stuck, _), _| stuck != job);
                 self.count_usage(at, *job);
                 self.change(*job, |job| {
                     go_on(job, at);
@@ -83,6 +85,13 @@ impl State {
             Change::Configured(before) => self.config = before.into(),
             Change::SetNetworks(before) => self.config = before.into(),
             Change::Set(config) => self.config.clone_from(config),
+            Change::Stuck { job, node, text: Some(text) } => {
+                if self.jobs.get(job).is_some_and(|job| !job.state.has_ended()) {
+                    self.stuck.insert((*job, *node), text.clone());
+                }
+                self.change(*job, |job| job.text = Some(text.clone()));
+            }
+            Change::Stuck { job, node, text: None } => _ = self.stuck.remove(&(*job, *node)),
             Change::Noted { job, text } => self.change(*job, |job| job.text = Some(text.clone())),
             Change::Checked { node, failure } => {
                 match failure {

@@ -161,6 +161,7 @@ impl Controller {
         if drains == Some(None) {
             // Until the next time that it fails.
             self.fit_again(node);
+            self.unstuck(node);
         }
         match drains {
             Some(Some(why)) => self.tell(format!("node {name} gets nothing new: {why}")),

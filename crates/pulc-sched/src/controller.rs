@@ -261,6 +261,7 @@ impl Controller {
     pub(crate) fn finished(&mut self, number: JobNumber, verdict: Verdict, code: Option<u8>, used: Used) {
         let Some(job) = self.state.job(number) else { return };
         let label = label(job);
+        let stuck = self.state.stuck.keys().any(|(job, _)| *job == number);
         if verdict.requeue {
             self.tell(format!("job {label} waits again: {}", verdict.text));
             // Whether an attempt has begun whose node said nothing any more, nobody knows.
@@ -271,6 +272,9 @@ impl Controller {
             let more = text.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
             self.tell(format!("job {label} {}{more}", state.word().to_lowercase()));
             self.record(Change::Ended { job: number, outcome: verdict.outcome, code, text, used });
+        }
+        if stuck {
+            self.tell_drained();
         }
     }
 
@@ -297,8 +301,9 @@ impl Controller {
                 self.tell(format!("job {label} stands still"));
             }
             Report::Started | Report::Still => {}
+            Report::Stuck { node, text } => self.told_stuck(number, node, &note(&text)),
             Report::Noted { text } => {
-                let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(NOTE_MAX).collect();
+                let text = note(&text);
                 self.tell(format!("job {}: {text}", label(job)));
                 self.record(Change::Noted { job: number, text });
             }
@@ -342,6 +347,11 @@ impl Controller {
             self.end(number, StopKind::Gently, 124, verdict);
         }
     }
+}
+
+/// Of what a node says so much is kept, on one line.
+fn note(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(NOTE_MAX).collect()
 }
 
 /// `17`, or `17_3` for a task of an array.

@@ -1,10 +1,11 @@
 //! What is set for the whole cluster, and what the health checks of nodes say: one that fails keeps its node from new work, and one that
-//! succeeds again gives back only what a check has taken. What an operator has drained stays drained.
+//! succeeds again gives back only what a check has taken. What an operator has drained stays drained. Also nodes that get nothing new since
+//! processes on them do not end.
 
-use crate::controller::{Controller, Effect};
+use crate::controller::{Controller, Effect, label};
 use crate::state::Change;
 use pulc_base::NodeId;
-use pulc_control::queue::{HealthAction, QueueReply, Setting};
+use pulc_control::queue::{HealthAction, JobNumber, QueueReply, Setting};
 
 /// What is kept of a check's word, in characters.
 const WORD_MAX: usize = 200;
@@ -65,6 +66,27 @@ impl Controller {
         }
     }
 
+    /// A disk or a server does not answer there: what is started next would wait for it as well.
+    pub(crate) fn told_stuck(&mut self, number: JobNumber, node: NodeId, text: &str) {
+        let Some(job) = self.state.job(number).filter(|job| job.placed.iter().any(|part| part.node == node)) else {
+            return;
+        };
+        if self.state.stuck.contains_key(&(number, node)) {
+            return;
+        }
+        let (label, place) = (label(job), job.placed.iter().find(|part| part.node == node));
+        let name = place.map(|part| part.name.clone()).unwrap_or_default();
+        self.tell(format!("node {name} gets nothing new: job {label}: {text}"));
+        self.record(Change::Stuck { job: number, node, text: Some(text.to_owned()) });
+        self.tell_drained();
+    }
+
+    /// An operator knows better.
+    pub(crate) fn unstuck(&mut self, node: NodeId) {
+        let jobs: Vec<JobNumber> = self.state.stuck.keys().filter(|(_, at)| *at == node).map(|(job, _)| *job).collect();
+        jobs.into_iter().for_each(|job| self.record(Change::Stuck { job, node, text: None }));
+    }
+
     pub(crate) fn fit_again(&mut self, node: NodeId) {
         if self.state.unfit.contains_key(&node) {
             self.record(Change::Checked { node, failure: None });
@@ -74,7 +96,8 @@ impl Controller {
     /// Everybody has to know which nodes get nothing new.
     pub(crate) fn tell_drained(&mut self) {
         let said = self.state.nodes.iter().filter(|(_, settings)| settings.drained.is_some()).map(|(node, _)| *node);
-        let mut drained: Vec<NodeId> = said.chain(self.state.unfit.keys().copied()).collect();
+        let stuck = self.state.stuck.keys().map(|(_, node)| *node);
+        let mut drained: Vec<NodeId> = said.chain(self.state.unfit.keys().copied()).chain(stuck).collect();
         drained.sort_unstable();
         drained.dedup();
         self.effect(Effect::Drained(drained));
@@ -84,10 +107,10 @@ impl Controller {
 #[cfg(test)]
 mod tests {
     use crate::controller::{Controller, Effect, Event, Step};
-    use crate::report::{Health, NodeSeen};
+    use crate::report::{Cause, Health, NodeSeen, Report};
     use crate::state::State;
     use pulc_base::NodeId;
-    use pulc_control::queue::{HealthAction, NodePatch, QueueReply, QueueRequest, Setting};
+    use pulc_control::queue::{HealthAction, NodePatch, QueueReply, QueueRequest, Setting, Used};
 
     const NODE: NodeId = NodeId([1; 16]);
 
@@ -117,7 +140,11 @@ mod tests {
     }
 
     fn checked(controller: &mut Controller, failure: Option<&str>) -> Vec<Vec<NodeId>> {
-        let step = controller.step(1, Event::Checked { from: NODE, failure: failure.map(str::to_owned) });
+        drained(controller.step(1, Event::Checked { from: NODE, failure: failure.map(str::to_owned) }))
+    }
+
+    /// Which nodes everybody is told of.
+    fn drained(step: Step) -> Vec<Vec<NodeId>> {
         let drained = |effect| if let Effect::Drained(nodes) = effect { Some(nodes) } else { None };
         step.effects.into_iter().filter_map(drained).collect()
     }
@@ -168,6 +195,35 @@ mod tests {
         };
         assert_eq!(step.effects.iter().map(told).collect::<String>(), "the health check of node n1 fails: hot");
         assert!(controller.state().drained(NODE).is_none());
+    }
+
+    #[test]
+    fn processes_that_do_not_end_keep_their_node_from_new_work_until_they_have() {
+        let mut controller = controller(HealthAction::None);
+        controller.step(1, Event::Roll { from: NODE, jobs: Vec::new() });
+        ask(&mut controller, QueueRequest::Submit(Box::new(crate::state::tests::spec(1))));
+        controller.settle(1);
+        let job = controller.state().jobs().next().unwrap();
+        let (number, instance) = (job.number, job.instance.expect("it was started"));
+        let mut report = |report| drained(controller.step(1, Event::Report { from: NODE, job: instance, report }));
+        let stuck = || Report::Stuck { node: NODE, text: "SIGKILL has not\nended 4711".into() };
+        assert!(report(Report::Started).is_empty());
+        let elsewhere = NodeId([2; 16]);
+        assert!(report(Report::Stuck { node: elsewhere, text: "not its node".into() }).is_empty());
+        assert_eq!(report(stuck()), [vec![NODE]]);
+        assert!(report(stuck()).is_empty(), "said once");
+        assert_eq!(controller.state().drained(NODE).unwrap(), format!("job {number}: SIGKILL has not ended 4711"));
+        let mut again = State::default();
+        controller.state().snapshot().iter().for_each(|record| again.apply(record));
+        assert_eq!(again.drained(NODE), controller.state().drained(NODE));
+        // An operator may know better.
+        drain(&mut controller, None);
+        assert!(controller.state().drained(NODE).is_none());
+        let mut report = |report| drained(controller.step(1, Event::Report { from: NODE, job: instance, report }));
+        assert_eq!(report(stuck()), [vec![NODE]]);
+        let ended = Report::Ended { cause: Cause::Exited, code: 0, text: None, used: Used::default() };
+        assert_eq!(report(ended), [vec![]]);
+        assert!(controller.state().drained(NODE).is_none() && controller.rooms().len() == 1);
     }
 
     #[test]

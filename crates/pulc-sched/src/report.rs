@@ -20,6 +20,8 @@ pub enum Report {
     Ended { cause: Cause, code: u8, text: Option<String>, used: Used },
     /// Something that its user should know, which does not end it.
     Noted { text: String },
+    /// Processes of it on this node do not end even by SIGKILL.
+    Stuck { node: NodeId, text: String },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

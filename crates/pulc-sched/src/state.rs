@@ -114,6 +114,12 @@ pub enum Change {
     },
     /// What is set for the whole cluster.
     Set(ClusterConfig),
+    /// Processes of a job on this node do not end even by SIGKILL; none: the node takes work all the same.
+    Stuck {
+        job: JobNumber,
+        node: NodeId,
+        text: Option<String>,
+    },
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -242,6 +248,8 @@ pub struct State {
     pub(crate) config: ClusterConfig,
     /// Nodes whose health check fails, and what it says.
     pub(crate) unfit: BTreeMap<NodeId, String>,
+    /// Processes of jobs that have not ended, and that nothing ends.
+    pub(crate) stuck: BTreeMap<(JobNumber, NodeId), String>,
     /// Time of the last record.
     pub(crate) time: Millis,
     // What follows from the jobs' states.
@@ -299,11 +307,17 @@ impl State {
         let config = Some(&self.config).filter(|config| config.version > 0);
         let config = config.map(|config| Change::Set(config.clone()));
         let unfit = self.unfit.iter().map(|(node, why)| Change::Checked { node: *node, failure: Some(why.clone()) });
+        let stuck = self.stuck.iter().map(|((job, node), text)| Change::Stuck {
+            job: *job,
+            node: *node,
+            text: Some(text.clone()),
+        });
         parts
             .map(Change::Snapshot)
             .chain(ties)
             .chain(config)
             .chain(unfit)
+            .chain(stuck)
             .map(|change| Record { at: self.time, change })
             .collect()
     }
@@ -312,10 +326,13 @@ impl State {
         &self.config
     }
 
-    /// Why a node gets nothing new: an operator wants so, or its health check fails.
+    /// Why a node gets nothing new: an operator wants so, its health check fails, or processes on it do not end.
     pub(crate) fn drained(&self, node: NodeId) -> Option<String> {
         let said = self.nodes.get(&node).and_then(|settings| settings.drained.clone());
-        said.or_else(|| self.unfit.get(&node).map(|why| format!("its health check fails: {why}")))
+        let unfit = || self.unfit.get(&node).map(|why| format!("its health check fails: {why}"));
+        let stuck =
+            || self.stuck.iter().find(|((_, at), _)| *at == node).map(|((job, _), text)| format!("job {job}: {text}"));
+        said.or_else(unfit).or_else(stuck)
     }
 
     pub(crate) fn files(&self, job: &Job) -> Files {
@@ -391,6 +408,7 @@ pub(crate) mod tests {
             Change::Tied { job: JobNumber(2) },
             Change::Set(ClusterConfig { version: 3, ..ClusterConfig::default() }),
             Change::Checked { node: NodeId([1; 16]), failure: Some("no disk".into()) },
+            Change::Stuck { job: JobNumber(2), node: NodeId([1; 16]), text: Some("4711".into()) },
             ended(4),
             ended(1),
             Change::Node { node: NodeId([1; 16]), name: "n1".into(), patch: NodePatch::default() },

@@ -5,6 +5,7 @@ use crate::controller::{Controller, label, names, takes_work};
 use crate::fit::place;
 use crate::plan::Readiness;
 use crate::state::Job;
+use pulc_base::NodeId;
 use pulc_control::queue::{JobNumber, JobState, Millis, Placed};
 
 impl Controller {
@@ -13,7 +14,7 @@ impl Controller {
         match job.state {
             JobState::Pending | JobState::Suspended => {}
             JobState::Starting => return (Some("its nodes get ready".to_owned()), None),
-            JobState::Ending => return (job.verdict.as_ref().map(|verdict| verdict.text.clone()), None),
+            JobState::Ending => return (self.why_it_ends(job), None),
             JobState::Running => return (self.missing_node(job), None),
             JobState::Suspending | JobState::Ended(_) => return (job.text.clone(), None),
         }
@@ -51,6 +52,15 @@ impl Controller {
             None => self.shortage(job),
         };
         (Some(text), self.earliest(job))
+    }
+
+    fn why_it_ends(&self, job: &Job) -> Option<String> {
+        let verdict = job.verdict.as_ref().map(|verdict| verdict.text.clone());
+        let name = |at: &NodeId| job.placed.iter().find(|part| part.node == *at).map(|part| part.name.clone());
+        let own = self.state.stuck.iter().filter(|((stuck, _), _)| *stuck == job.number);
+        let stuck = own.filter_map(|((_, node), text)| Some(format!("node {}: {text}", name(node)?)));
+        let all: Vec<String> = verdict.into_iter().chain(stuck).collect();
+        (!all.is_empty()).then(|| all.join("; "))
     }
 
     /// Whether it would run if nothing else did on the nodes that take work now.

@@ -7,6 +7,7 @@ mod faults;
 mod frozen;
 mod health;
 mod life;
+mod stuck;
 
 use pulc_testkit::cluster::HANG;
 use pulc_testkit::{Cluster, Host, skipped, wait_until};

@@ -34,6 +34,20 @@ fn parent_of(pid: Pid) -> Option<i32> {
     std::str::from_utf8(stat.get(end + 2..)?).ok()?.split(' ').nth(1)?.parse().ok()
 }
 
+/// A process as a person would want it described: number, name, state, and where in the kernel it waits, as far as that is told.
+/// None: it has ended.
+pub fn described(pid: Pid) -> Option<String> {
+    let number = pid.as_raw_nonzero();
+    let stat = String::from_utf8_lossy(&std::fs::read(format!("/proc/{number}/stat")).ok()?).into_owned();
+    let (front, behind) = stat.rsplit_once(')')?;
+    let (_, name) = front.split_once('(')?;
+    let state = behind.trim_start().chars().next().filter(|state| *state != 'Z')?;
+    let place = std::fs::read_to_string(format!("/proc/{number}/wchan")).unwrap_or_default();
+    let place = Some(place.trim()).filter(|place| !matches!(*place, "" | "0"));
+    let place = place.map(|place| format!(" in {place}")).unwrap_or_default();
+    Some(format!("{number} ({name}, state {state}{place})"))
+}
+
 fn all() -> io::Result<Vec<Pid>> {
     Ok(std::fs::read_dir("/proc")?
         .filter_map(|entry| Pid::from_raw(entry.ok()?.file_name().to_str()?.parse().ok()?))

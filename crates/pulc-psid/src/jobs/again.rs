@@ -2,11 +2,31 @@
 //! twice; the origin counts it once. Part of the job room.
 
 use super::Room;
+use super::local::LocalJob;
 use super::message::JobBody;
 use super::queued::BACK;
-use crate::keeper::message::Order;
+use crate::keeper::message::{Order, Report};
 use pulc_base::{JobId, NodeId};
 use tokio::time::Instant;
+
+impl LocalJob {
+    /// Keeps what a daemon that is away now, or this one after its restart, has to be told again.
+    pub(super) fn remember(&mut self, report: &Report) {
+        if self.order.queued.is_none() {
+            return;
+        }
+        match report {
+            Report::Started { pids } => self.told.pids.clone_from(pids),
+            Report::Exited { ranks } => self.told.ended.extend_from_slice(ranks),
+            Report::Failed { text } => self.told.failed = Some(text.clone()),
+            Report::Abort { rank, code, text } => self.told.abort = Some((*rank, *code, text.clone())),
+            Report::Frozen { still } => self.told.still = *still,
+            Report::Used(used) => self.told.used = *used,
+            Report::Clean => self.told.clean = true,
+            _ => {}
+        }
+    }
+}
 
 impl Room {
     /// A node is connected (again): what it may have missed is said again.
@@ -59,6 +79,7 @@ impl Room {
             bodies.extend(returned.into_iter().flatten());
         } else {
             bodies.push(JobBody::Frozen { still: told.still });
+            bodies.extend(part.stuck.clone().map(|text| JobBody::Stuck { text }));
         }
         for body in bodies {
             self.send(to, id, body);

@@ -58,6 +58,8 @@ pub struct LocalJob {
     pub(super) told_at: Option<Instant>,
     /// Which orders its keeper knows; of one that has found this daemon, once it has said so.
     pub(super) orders: u32,
+    /// Processes of it here that SIGKILL does not end: nobody is to be hurried any more.
+    pub(super) stuck: Option<String>,
 }
 
 impl LocalJob {
@@ -136,6 +138,7 @@ impl Room {
             returning: None,
             told_at: None,
             orders: ORDERS,
+            stuck: None,
         };
         part.prepared_by = Some(self.patience.prepared_by(part.depth()));
         if part.parent() != from {
@@ -244,6 +247,9 @@ impl Room {
                 staging.abort();
                 return self.cleared(job);
             }
+            if part.waits_for_stuck() {
+                return;
+            }
             let at = self.patience.ended_by(kind, Duration::from_millis(part.order.launch.kill_delay_ms));
             part.ended_by = Some(part.ended_by.map_or(at, |earlier| earlier.min(at)));
         }
@@ -297,6 +303,7 @@ impl Room {
                 part.reached_at = Some(at);
                 return self.watch_network_again(job);
             }
+            Report::Stuck { text } => return self.stuck(job, text),
             Report::Back(_) => return,
         };
         self.send(origin, job, body);

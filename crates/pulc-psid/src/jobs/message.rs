@@ -137,6 +137,10 @@ pub enum JobBody {
         number: u64,
         user: u32,
     },
+    /// To the origin: these processes on the sending node do not end even by SIGKILL.
+    Stuck {
+        text: String,
+    },
 }
 
 /// One job's launch order, identical for all nodes.

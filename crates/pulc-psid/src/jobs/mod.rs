@@ -21,6 +21,7 @@ mod rights;
 #[cfg(test)]
 mod scale;
 mod staging;
+mod stuck;
 #[cfg(test)]
 mod tests;
 mod why;

@@ -39,6 +39,8 @@ pub struct OriginJob {
     pub(super) started_by: Option<Instant>,
     /// When nodes that have not ended their ranks are given up.
     pub(super) given_up_at: Option<Instant>,
+    /// Of a queued job: it waits for processes that SIGKILL does not end.
+    pub(super) stuck: bool,
     pub(super) launched: bool,
     pub(super) stopping: bool,
     /// Output is thrown away: nobody reads it, or the daemon goes down.
@@ -93,6 +95,7 @@ impl OriginJob {
             kill_delay: Duration::from_millis(launch.kill_delay_ms),
             started_by: None,
             given_up_at: None,
+            stuck: false,
             launched: false,
             stopping: false,
             discards: false,
@@ -232,6 +235,7 @@ impl Room {
             // Others may still be at work, and fail for a reason that says more.
             JobBody::NotReturned { text } => _ = job.not_returned.get_or_insert(text),
             JobBody::Failed { text } => self.end_job(id, StopKind::Gently, CODE_NOT_STARTED, &text),
+            JobBody::Stuck { text } => self.told_stuck(id, index, text),
             JobBody::Started { pids } => {
                 for (rank, pid) in own.zip(pids) {
                     job.ranks[rank as usize].pid = pid;
@@ -326,7 +330,7 @@ impl Room {
         job.stopping = true;
         job.started_by = None;
         let at = self.patience.ended_by(kind, job.kill_delay) + self.patience.end;
-        job.given_up_at = Some(job.given_up_at.map_or(at, |earlier| earlier.min(at)));
+        job.given_up_at = Some(job.given_up_at.map_or(at, |earlier| earlier.min(at))).filter(|_| !job.stuck);
         let nodes: Vec<NodeId> = job.nodes.iter().filter(|node| !node.clean).map(|node| node.id).collect();
         for node in nodes {
             self.send(node, id, JobBody::Stop(kind));

@@ -8,7 +8,7 @@ use super::networks::Findings;
 use super::origin::OriginJob;
 use super::rights::unsealed;
 use super::{QueueOrder, Room, connection, keepers, own_user};
-use crate::keeper::message::{Back, Order, Report as KeeperReport};
+use crate::keeper::message::{Back, Order};
 use crate::queue;
 use crate::queue::message::QueueStart;
 use pulc_base::{JobId, NodeId, Rank, log};
@@ -44,25 +44,6 @@ pub struct QueuedJob {
 impl QueuedJob {
     pub fn deadline(&self) -> Option<Instant> {
         self.missing.values().min().copied()
-    }
-}
-
-impl LocalJob {
-    /// Keeps what a daemon that is away now, or this one after its restart, has to be told again.
-    pub(super) fn remember(&mut self, report: &KeeperReport) {
-        if self.order.queued.is_none() {
-            return;
-        }
-        match report {
-            KeeperReport::Started { pids } => self.told.pids.clone_from(pids),
-            KeeperReport::Exited { ranks } => self.told.ended.extend_from_slice(ranks),
-            KeeperReport::Failed { text } => self.told.failed = Some(text.clone()),
-            KeeperReport::Abort { rank, code, text } => self.told.abort = Some((*rank, *code, text.clone())),
-            KeeperReport::Frozen { still } => self.told.still = *still,
-            KeeperReport::Used(used) => self.told.used = *used,
-            KeeperReport::Clean => self.told.clean = true,
-            _ => {}
-        }
     }
 }
 
@@ -288,6 +269,7 @@ impl Room {
             returning: None,
             told_at: None,
             orders: 0,
+            stuck: None,
             order,
         };
         let origin = part.origin();

@@ -22,6 +22,7 @@ pub struct Control {
     pub outlet: Outlet,
     told: Back,
     reached_at: Option<IpAddr>,
+    stuck: Option<String>,
 }
 
 impl Control {
@@ -36,6 +37,7 @@ impl Control {
             outlet: Outlet::default(),
             told: Back::default(),
             reached_at: None,
+            stuck: None,
         })
     }
 
@@ -66,8 +68,17 @@ impl Control {
         if let Some(at) = self.reached_at {
             self.send(&Report::Reached { at });
         }
+        if let Some(text) = self.stuck.clone() {
+            self.send(&Report::Stuck { text });
+        }
         self.send_again();
         Ok(())
+    }
+
+    /// To this psid and to each later one.
+    pub fn report_stuck(&mut self, text: String) {
+        self.report(&Report::Stuck { text: text.clone() });
+        self.stuck = Some(text);
     }
 
     /// What a later psid has to know of the job's network: where the rank `first` is reached.

@@ -16,6 +16,13 @@ use std::collections::HashMap;
 
 /// Repeats SIGKILL to what did not die at once (it may have forked meanwhile).
 const KILL_AGAIN: Nanos = Nanos::from_ms(20);
+/// The same, and looks whether it has died, when that is no longer likely to help: what waits in the kernel for a disk or a server.
+const KILL_SELDOM: Nanos = Nanos::from_ms(500);
+const STUBBORN: Nanos = Nanos::from_ms(2_000);
+/// Time after SIGKILL in which whatever can end has ended, also on a busy machine. Below the `end_timeout_ms` of psid.
+const STUCK: Nanos = Nanos::from_ms(10_000);
+/// Of processes that are stuck so many are told by name.
+const STUCK_NAMED: usize = 3;
 
 /// Looks for processes that were forked while the others were being stopped.
 const FREEZE_ROUNDS: u32 = 20;
@@ -27,6 +34,8 @@ pub struct Processes {
     living: usize,
     kill_at: Option<Nanos>,
     killing: bool,
+    killed_first: Option<Nanos>,
+    stuck_told: bool,
     cgroup: Option<Cgroup>,
     pinning: Option<Pinning>,
     desk: Desk,
@@ -139,7 +148,7 @@ impl Processes {
         let time = now();
         if self.kill_at.is_some_and(|at| at <= time) {
             self.killing = true;
-            self.kill_at = Some(time + KILL_AGAIN);
+            self.kill_at = Some(time + self.pause(KILL_AGAIN));
             self.signal(Signal::KILL);
             self.kill_children();
             if let Some(cgroup) = &self.cgroup {
@@ -176,11 +185,33 @@ impl Processes {
                 Err(_) => return true,
             }
         }
+        self.killed_first.get_or_insert_with(now);
         if let Some(cgroup) = &self.cgroup {
             cgroup.kill();
         }
         self.kill_children();
         false
+    }
+
+    /// How long to wait before killing again, or looking again what is left.
+    pub fn pause(&mut self, usual: Nanos) -> Nanos {
+        let first = *self.killed_first.get_or_insert_with(now);
+        if now().since(first) > STUBBORN { KILL_SELDOM } else { usual }
+    }
+
+    /// Which processes SIGKILL does not end, once when that is certain.
+    pub fn stuck(&mut self) -> Option<String> {
+        let first = self.killed_first.filter(|first| !self.stuck_told && now().since(*first) > STUCK)?;
+        let left: Vec<String> = proctree::own_children().ok()?.into_iter().filter_map(proctree::described).collect();
+        if left.is_empty() {
+            return None;
+        }
+        self.stuck_told = true;
+        let more = left.len().saturating_sub(STUCK_NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let named = left[..left.len() - left.len().saturating_sub(STUCK_NAMED)].join(", ");
+        let seconds = now().since(first).as_duration().as_secs();
+        Some(format!("SIGKILL has not ended process {named}{more} for {seconds} s"))
     }
 
     pub fn remove_cgroup(&mut self) {

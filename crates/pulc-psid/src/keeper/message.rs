@@ -157,6 +157,10 @@ pub enum Report {
     Reached {
         at: IpAddr,
     },
+    /// These processes do not end even by SIGKILL; the text names them. [`Report::Clean`] comes when they have.
+    Stuck {
+        text: String,
+    },
 }
 
 /// Counts up with every order that is added.

@@ -4,6 +4,7 @@
 //! One thread, one epoll loop, no async runtime. It has no policy: it does what psid says, and when psid is gone it ends the
 //! job, or goes on and looks for it if the job was queued. It never waits for a rank and never outlives the job.
 
+mod attaching;
 mod broker;
 pub mod cgroup;
 mod control;
@@ -28,8 +29,8 @@ mod streams;
 pub use environment::{TUNABLES, without_sequences};
 pub(crate) use fuzz::datagrams as fuzz_datagrams;
 
-use crate::error::{is_out_of_descriptors, shortage};
-use broker::{Broker, Event};
+use crate::error::shortage;
+use broker::Broker;
 use control::Control;
 use ending::Processes;
 use guardian::{Guarded, Part};
@@ -188,6 +189,10 @@ impl Keeper {
     /// Does what is due and returns when to look again.
     fn timers(&mut self) -> Option<Nanos> {
         let mut next = self.processes.due();
+        if let Some(text) = self.processes.stuck() {
+            log!(Error, "keeper", "{text}");
+            self.control.report_stuck(text);
+        }
         let mut at = |when: Nanos| next = Some(next.map_or(when, |next: Nanos| next.min(when)));
         if let Some(broker) = self.broker.as_mut().filter(|broker| broker.has_waiting()) {
             broker.retry();
@@ -210,7 +215,8 @@ impl Keeper {
                 self.done = true;
                 return Some(now());
             }
-            at(now() + SWEEP);
+            let pause = self.processes.pause(SWEEP);
+            at(now() + pause);
         }
         next
     }
@@ -358,40 +364,6 @@ impl Keeper {
         let events = self.broker.as_mut().map(|broker| broker.gone(&ended)).unwrap_or_default();
         self.broker_events(events);
         self.control.report(&Report::Exited { ranks: ended });
-    }
-
-    fn accept(&mut self) {
-        let mut events = Vec::new();
-        for _ in 0..ACCEPTS_MAX {
-            let Some(broker) = &mut self.broker else { break };
-            match broker.accept(&mut events) {
-                Ok(index) => {
-                    if let Some(fd) = self.broker.as_ref().and_then(|broker| broker.conn_fd(index))
-                        && let Err(error) = self.poll(fd, CONNECTION | index as u64, EventFlags::IN)
-                    {
-                        log!(Error, "keeper", "an attaching rank cannot be polled: {error}");
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) if is_out_of_descriptors(&error) && broker.free_a_descriptor(&mut events) => {}
-                Err(error) => {
-                    log!(Error, "keeper", "a rank cannot attach: {error}");
-                    self.stop(StopKind::Gently);
-                    break;
-                }
-            }
-        }
-        self.broker_events(events);
-    }
-
-    /// Closed connections need nothing: closing removed them from the poll set.
-    fn broker_events(&mut self, events: Vec<Event>) {
-        for event in events {
-            if let Event::Abort { rank, code, text } = event {
-                self.control.report(&Report::Abort { rank, code, text });
-            }
-        }
     }
 
     fn poll(&self, fd: BorrowedFd<'_>, token: u64, flags: EventFlags) -> io::Result<()> {

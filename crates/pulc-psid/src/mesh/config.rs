@@ -12,7 +12,7 @@ use pulc_base::{NodeId, PROTOCOL_VERSION};
 use std::net::{SocketAddr, TcpListener};
 
 /// Version of what daemons say to each other: in steps of a hundred that of PULC's other protocols, and its own.
-pub const VERSION: u32 = VERSIONS_OF_A_KIND * PROTOCOL_VERSION + 5;
+pub const VERSION: u32 = VERSIONS_OF_A_KIND * PROTOCOL_VERSION + 6;
 /// Versions of one hundred may meet in a cluster.
 pub(crate) const VERSIONS_OF_A_KIND: u32 = 100;
 /// The oldest version that this one can still speak; of the same hundred.
