@@ -87,11 +87,7 @@ const CASES: [(u32, &str, &str); 30] = [
     (10, "the controller is cut off", "no other takes over: there is one"),
     (11, "a daemon is stopped and goes on", ""),
     (12, "no processor time is left", ""),
-    (
-        13,
-        "clocks jump",
-        "not made; no timer goes by the wall clock, and the queue's own clock never goes back (`pulc-sched`)",
-    ),
+    (13, "clocks jump", "also `pulc-psid/src/queue/clock.rs`"),
     (14, "the controller's disk is full", ""),
     (15, "the disk for output is full", "`queue/life.rs`"),
     (16, "the log is torn, cut or bent", "also byte by byte: `pulc-sched/src/journal.rs`"),

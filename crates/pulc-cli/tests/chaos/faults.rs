@@ -1,6 +1,7 @@
 //! The faults, each by name. A fault is made and, where that is part of it, undone; what it leaves broken `Workload::finish` mends.
 
 use crate::Chance;
+use crate::clocks;
 use crate::ledger::Workload;
 use crate::networks::{controller_cut_off, cut, cut_off, first_network_cut, lossy, network_cut, one_way, unfit};
 use pulc_testkit::cluster::ENV_TAG;
@@ -118,6 +119,18 @@ pub const FAULTS: &[Fault] = &[
         make: first_network_cut,
     },
     Fault { name: "a node is unfit for a while", cases: &[], spares_nodes: false, make: unfit },
+    Fault {
+        name: "a node's wall clock jumps",
+        cases: &[13],
+        spares_nodes: true,
+        make: |cluster, work, chance| clocks::jump(cluster, work, chance, |_| {}),
+    },
+    Fault {
+        name: "a node's wall clock jumps while its daemon is away",
+        cases: &[1, 13],
+        spares_nodes: false,
+        make: |cluster, work, chance| clocks::jump(cluster, work, chance, restart),
+    },
     Fault { name: "clients that wait are killed", cases: &[20], spares_nodes: true, make: clients_killed },
 ];
 

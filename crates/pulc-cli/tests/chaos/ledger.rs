@@ -78,6 +78,8 @@ impl Workload<'_> {
         let mark = format!("PULC_TEST_MARK={}", self.mark);
         let mut command = host.command();
         command.args(["submit", "--parsable", "-D", &directory, "-o", "job-%j.out", "--env", &mark]);
+        // Far longer than it takes, and shorter than clocks jump.
+        command.args(["-t", "30"]);
         command.args(["--kill-delay", "1", "-n", &ranks, if requeue { "--requeue" } else { "--no-requeue" }]);
         if stages {
             command.args([

@@ -2,6 +2,7 @@
 //! keepers and ranks are killed or stopped, links are cut, clients go away. Afterwards the promises are checked against a ledger that
 //! the jobs themselves have written. Run by `cargo xtask chaos`; `PULC_CHAOS_ROUNDS` says how often, `PULC_TEST_SEED` makes it come again.
 
+mod clocks;
 mod faults;
 mod ledger;
 mod networks;
@@ -61,6 +62,7 @@ fn cluster(what: &str) -> Option<Cluster> {
         .map_err(|why| skipped(what, &format!("network namespaces cannot be made: {why}")))
         .ok()?
         .with_environment(&[("PULC_MESH_REDIAL_MAX_MS", "500")]);
+    let cluster = clocks::settable(cluster);
     cluster.start();
     let host = cluster.host(0);
     let names = wait_until(|| {

@@ -1,6 +1,7 @@
 //! The controller's desk in the founder's daemon: feeds `pulc_sched::Controller` with what happens and its own clock, hands its records
 //! to the disk, and lets its effects out when the records before them are there. Never touches a job itself.
 
+use super::clock::Clock;
 use super::disk::Disk;
 use super::message::{Facts, QueueMsg};
 use super::{health, order};
@@ -13,7 +14,7 @@ use pulc_sched::{Controller, Effect, Event, Health, Journal, NodeSeen, Step};
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// After a pass over the queue that took long, the next one waits so many times as long: what comes meanwhile is accepted, and decided with
@@ -25,9 +26,7 @@ const SHORT_PASS: Duration = Duration::from_millis(1);
 pub struct Desk {
     core: Controller,
     disk: Disk,
-    /// The controller's time when `since` was.
-    base: Millis,
-    since: Instant,
+    clock: Clock,
     /// What may happen when so many records are on disk.
     held: VecDeque<(u64, Effect)>,
     /// Whose request a ticket of the core is.
@@ -65,15 +64,13 @@ impl Desk {
         if let Some(word) = word {
             log!(Warn, "queue", "{word}");
         }
-        let wall = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_millis() as u64);
-        // Never before what the log knows, whatever the wall clock says.
-        let base = wall.max(state.time());
+        let runs = state.jobs().any(|job| job.is_placed() || job.started.is_some() && !job.state.has_ended());
+        let clock = Clock::open(directory, state.time(), runs)?;
         let seed = u64::from_le_bytes(crate::identity::random()?);
         Ok(Desk {
-            core: Controller::recover(state, base, seed),
+            core: Controller::recover(state, clock.now(), seed),
             disk: Disk::start(journal)?,
-            base,
-            since: Instant::now(),
+            clock,
             held: VecDeque::new(),
             tickets: HashMap::new(),
             next_ticket: 1,
@@ -86,7 +83,7 @@ impl Desk {
     }
 
     fn now(&self) -> Millis {
-        self.base + self.since.elapsed().as_millis() as u64
+        self.clock.now()
     }
 
     /// What a node that has come is told first.

@@ -2,6 +2,7 @@
 //! first node of a job. In the founder's daemon it also holds the controller itself (`controller`). One task, one queue of events.
 //! Never decides about jobs; tells each end again until it is on record.
 
+mod clock;
 mod controller;
 mod disk;
 mod facts;
