@@ -5,6 +5,7 @@ mod am;
 mod attach;
 mod calls;
 mod daemons;
+mod desk;
 mod device;
 mod error;
 mod hardware;
@@ -85,6 +86,8 @@ enum What {
     Launchers(launchers::Args),
     /// A cluster of many daemons on this machine: what they cost, and one process on every node
     Daemons(daemons::Args),
+    /// What a person does at a workstation: alone, beside a job on every core, and beside one that comes last
+    Desk(desk::Args),
     /// Draws what `layers --json` has written
     Plot(plot::Args),
     #[command(hide = true)]
@@ -120,6 +123,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
         What::Queue(args) => queue::run(args),
         What::Launchers(args) => launchers::run(args),
         What::Daemons(args) => daemons::run(args),
+        What::Desk(args) => desk::run(args),
         What::Plot(args) => plot::run(args),
         What::Rank(args) => rank::run(args).map(|()| ExitCode::SUCCESS),
         What::Worker { core } => worker::run(*core).map(|()| ExitCode::SUCCESS),

@@ -192,6 +192,19 @@ fn waiting_tells_latency_and_processor_time_of_every_situation() {
 }
 
 #[test]
+fn desk_tells_what_a_person_gets_beside_jobs() {
+    let finished = bench(&["desk", "--quick", "--json"]).expect_success();
+    let found = rows(&finished.stdout);
+    let places: Vec<_> = found.iter().filter_map(|row| row["beside"].as_str()).collect();
+    let all = ["idle machine", "a job on every core", "the same, where somebody works"];
+    assert_eq!(places, [all, all].concat(), "{finished:?}");
+    for row in &found {
+        assert!(row["median_ns"].as_f64() > Some(0.0) && row["late_ns"].as_f64() >= row["median_ns"].as_f64(), "{row}");
+        assert!(row["times_idle"].as_f64() > Some(0.0), "{row}");
+    }
+}
+
+#[test]
 fn shares_compare_every_interface_with_device_and_memcpy() {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         return skipped("shares_compare_every_interface", "two cores are needed");
