@@ -34,6 +34,7 @@ mod socket_end;
 mod socket_layer;
 mod socket_mpi;
 mod socket_nginx;
+mod socket_plot;
 mod socket_programs;
 mod socket_requests;
 mod sockets;

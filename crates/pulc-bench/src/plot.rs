@@ -19,7 +19,7 @@ pub struct Args {
 
 /// The characters that the pictures need, so that they look the same on machines without fonts.
 const FONT: &[u8] = include_bytes!("../assets/DejaVuSans-ascii.ttf");
-const FAMILY: &str = "sans-serif";
+pub const FAMILY: &str = "sans-serif";
 const WIDTH: u32 = 960;
 const HEIGHT: u32 = 600;
 /// A PNG has so many points for one of the SVG.
@@ -69,14 +69,11 @@ const FIGURES: [Figure; 2] = [
 
 /// Draws everything that the rows hold; returns the files.
 pub fn draw(rows: &[Row], directory: &Path) -> Result<Vec<PathBuf>, Error> {
-    // Fails only for a font that makes no sense, and this one is tested.
-    let _ = register_font(FAMILY, FontStyle::Normal, FONT);
-    std::fs::create_dir_all(directory).map_err(Error::system("make the folder for the plots"))?;
     let mut files = Vec::new();
     for place in [Place::Node, Place::Core, Place::Net] {
         for figure in FIGURES {
             let Some(chart) = Chart::of(rows, place, figure) else { continue };
-            files.extend(chart.write(&directory.join(format!("{}-{}", figure.name, place.name())))?);
+            files.extend(write(&chart, &directory.join(format!("{}-{}", figure.name, place.name())))?);
         }
     }
     Ok(files)
@@ -90,11 +87,7 @@ pub fn draw_lines(
     corner: Corner,
     name: &Path,
 ) -> Result<Vec<PathBuf>, Error> {
-    let _ = register_font(FAMILY, FontStyle::Normal, FONT);
-    if let Some(directory) = name.parent() {
-        std::fs::create_dir_all(directory).map_err(Error::system("make the folder for the plots"))?;
-    }
-    Chart::with(title.to_owned(), lines, shown, corner).map_or(Ok(Vec::new()), |chart| chart.write(name))
+    Chart::with(title.to_owned(), lines, shown, corner).map_or(Ok(Vec::new()), |chart| write(&chart, name))
 }
 
 /// One line of a picture: values against message sizes.
@@ -124,6 +117,49 @@ impl Line {
 pub enum Corner {
     LowerRight,
     UpperLeft,
+}
+
+/// What can be drawn in any size.
+pub trait Picture {
+    /// Width and height, in points.
+    fn size(&self) -> (u32, u32);
+
+    /// Each point of it is drawn as `scale` points.
+    fn draw<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>, scale: u32) -> Result<(), Error>;
+}
+
+/// As SVG and as PNG; `name` has no extension. Returns the files.
+pub fn write(picture: &impl Picture, name: &Path) -> Result<Vec<PathBuf>, Error> {
+    // Fails only for a font that makes no sense, and this one is tested.
+    let _ = register_font(FAMILY, FontStyle::Normal, FONT);
+    if let Some(directory) = name.parent() {
+        std::fs::create_dir_all(directory).map_err(Error::system("make the folder for the plots"))?;
+    }
+    let mut files = Vec::new();
+    for (file, bytes) in [(name.with_extension("svg"), svg(picture)?), (name.with_extension("png"), png(picture)?)] {
+        std::fs::write(&file, bytes).map_err(Error::system("write a plot"))?;
+        files.push(file);
+    }
+    Ok(files)
+}
+
+fn svg(picture: &impl Picture) -> Result<Vec<u8>, Error> {
+    let mut text = String::new();
+    picture.draw(&SVGBackend::with_string(&mut text, picture.size()).into_drawing_area(), 1)?;
+    Ok(text.into_bytes())
+}
+
+fn png(picture: &impl Picture) -> Result<Vec<u8>, Error> {
+    let (width, height) = picture.size();
+    let (width, height) = (width * SCALE_OF_PNG, height * SCALE_OF_PNG);
+    let mut points = vec![0; (width * height * 3) as usize];
+    picture.draw(&BitMapBackend::with_buffer(&mut points, (width, height)).into_drawing_area(), SCALE_OF_PNG)?;
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, width, height);
+    encoder.set_color(png::ColorType::Rgb);
+    let written = encoder.write_header().and_then(|mut writer| writer.write_image_data(&points));
+    written.map_err(|error| Error::Drawing(error.to_string()))?;
+    Ok(bytes)
 }
 
 /// One picture: its lines, and how far its axes reach.
@@ -166,33 +202,11 @@ impl Chart {
         let is_empty = all().next().is_none();
         (!is_empty).then_some(Chart { title, shown, corner, lines, sizes, figures })
     }
+}
 
-    /// As SVG and as PNG; returns the files.
-    fn write(&self, name: &Path) -> Result<Vec<PathBuf>, Error> {
-        let mut files = Vec::new();
-        for (file, bytes) in [(name.with_extension("svg"), self.svg()?), (name.with_extension("png"), self.png()?)] {
-            std::fs::write(&file, bytes).map_err(Error::system("write a plot"))?;
-            files.push(file);
-        }
-        Ok(files)
-    }
-
-    fn svg(&self) -> Result<Vec<u8>, Error> {
-        let mut text = String::new();
-        self.draw(&SVGBackend::with_string(&mut text, (WIDTH, HEIGHT)).into_drawing_area(), 1)?;
-        Ok(text.into_bytes())
-    }
-
-    fn png(&self) -> Result<Vec<u8>, Error> {
-        let (width, height) = (WIDTH * SCALE_OF_PNG, HEIGHT * SCALE_OF_PNG);
-        let mut points = vec![0; (width * height * 3) as usize];
-        self.draw(&BitMapBackend::with_buffer(&mut points, (width, height)).into_drawing_area(), SCALE_OF_PNG)?;
-        let mut bytes = Vec::new();
-        let mut encoder = png::Encoder::new(&mut bytes, width, height);
-        encoder.set_color(png::ColorType::Rgb);
-        let written = encoder.write_header().and_then(|mut writer| writer.write_image_data(&points));
-        written.map_err(|error| Error::Drawing(error.to_string()))?;
-        Ok(bytes)
+impl Picture for Chart {
+    fn size(&self) -> (u32, u32) {
+        (WIDTH, HEIGHT)
     }
 
     fn draw<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>, scale: u32) -> Result<(), Error> {
@@ -299,21 +313,21 @@ mod tests {
     fn a_picture_has_a_line_for_each_layer_with_the_figure_and_its_name() {
         let _ = register_font(FAMILY, FontStyle::Normal, FONT);
         let latency = Chart::of(&rows(), Place::Node, FIGURES[0]).unwrap();
-        let text = String::from_utf8(latency.svg().unwrap()).unwrap();
+        let text = String::from_utf8(svg(&latency).unwrap()).unwrap();
         assert!(
             ["device", "port", "tcp", "8 KiB", "two cores of one node"].iter().all(|word| text.contains(word)),
             "{text}"
         );
         assert!(text.matches("<polyline").count() >= 3, "{text}");
         let bandwidth = Chart::of(&rows(), Place::Node, FIGURES[1]).unwrap();
-        assert!(!String::from_utf8(bandwidth.svg().unwrap()).unwrap().contains("device"));
+        assert!(!String::from_utf8(svg(&bandwidth).unwrap()).unwrap().contains("device"));
         assert!(Chart::of(&rows(), Place::Net, FIGURES[0]).is_none());
     }
 
     #[test]
     fn a_png_has_the_promised_size_and_more_than_one_colour() {
         let _ = register_font(FAMILY, FontStyle::Normal, FONT);
-        let bytes = Chart::of(&rows(), Place::Node, FIGURES[0]).unwrap().png().unwrap();
+        let bytes = png(&Chart::of(&rows(), Place::Node, FIGURES[0]).unwrap()).unwrap();
         let mut reader = png::Decoder::new(std::io::Cursor::new(bytes)).read_info().unwrap();
         let mut points = vec![0; reader.output_buffer_size().unwrap()];
         let info = reader.next_frame(&mut points).unwrap();

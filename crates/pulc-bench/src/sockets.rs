@@ -5,12 +5,14 @@
 
 use crate::job::{output, this_program};
 use crate::socket_mpi::OverTcp;
-use crate::{Error, socket_nginx, socket_programs};
+use crate::socket_plot::{Compared, Comparison};
+use crate::{Error, plot, socket_nginx, socket_programs};
 use pulc_base::clock::{Nanos, now};
 use pulc_hal::os::cpu;
 use pulc_hal::os::sockmap::Sockmap;
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::OnceLock;
 
@@ -28,6 +30,9 @@ pub struct Args {
     /// One JSON object per line instead of a table
     #[arg(long)]
     json: bool,
+    /// Folder for a picture of the ratios
+    #[arg(long, value_name = "DIR")]
+    plots: Option<PathBuf>,
 }
 
 pub const LIMIT: Nanos = Nanos::from_ms(120_000);
@@ -303,11 +308,22 @@ impl Seen {
         Ok(())
     }
 
+    /// How many times as good as the kernel another path is, and the interval of that.
+    fn ratio(&self, contest: Contest, path: usize) -> (f64, (f64, f64)) {
+        let ratios = sorted(self.rounds.iter().map(|figures| contest.ratio(figures[path], figures[0])));
+        (median(&ratios), interval(&ratios))
+    }
+
+    fn compared(&self, contest: Contest) -> Compared {
+        let (bypass, interval) = self.ratio(contest, 3);
+        let other = |path| Some(self.ratio(contest, path).0).filter(|ratio| !ratio.is_nan());
+        Compared { name: contest.name(), bypass, interval, unix: other(1), sockmap: other(2) }
+    }
+
     fn show(&self, contest: Contest, json: bool) {
         let [kernel, unix, sockmap, bypass] =
             std::array::from_fn(|at| contest.shown(median(&sorted(self.rounds.iter().map(|figures| figures[at])))));
-        let ratios = sorted(self.rounds.iter().map(|figures| contest.ratio(figures[3], figures[0])));
-        let (ratio, (low, high)) = (median(&ratios), interval(&ratios));
+        let (ratio, (low, high)) = self.ratio(contest, 3);
         let name = contest.name();
         if json {
             let line = serde_json::json!({
@@ -357,6 +373,12 @@ pub fn run(args: &Args) -> Result<ExitCode, Error> {
         println!("{heads} {:>7} {:>15}", "ratio", "interval");
     }
     contests.iter().zip(&seen).for_each(|(contest, seen)| seen.show(*contest, args.json));
+    if let Some(directory) = &args.plots {
+        let all = Comparison(contests.iter().zip(&seen).map(|(contest, seen)| seen.compared(*contest)).collect());
+        for file in plot::write(&all, &directory.join("sockets"))? {
+            eprintln!("{}", file.display());
+        }
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -192,6 +192,17 @@ fn waiting_tells_latency_and_processor_time_of_every_situation() {
 }
 
 #[test]
+fn sockets_are_drawn_beside_the_kernel() {
+    let directory = std::env::temp_dir().join(format!("pulc-bench-sockets-{}", std::process::id()));
+    let path = directory.to_str().expect("a temporary path is text");
+    bench(&["sockets", "--quick", "--only", "64 bytes one way on one core", "--plots", path]).expect_success();
+    let picture = std::fs::read_to_string(directory.join("sockets.svg")).expect("it was drawn");
+    assert!(picture.contains("64 bytes one way on one core") && picture.contains("unix sockets"), "{picture}");
+    assert!(directory.join("sockets.png").exists());
+    std::fs::remove_dir_all(&directory).expect("only this test writes there");
+}
+
+#[test]
 fn desk_tells_what_a_person_gets_beside_jobs() {
     let finished = bench(&["desk", "--quick", "--json"]).expect_success();
     let found = rows(&finished.stdout);
