@@ -10,7 +10,7 @@
 use crate::device::shm::Chooser;
 use crate::error::HalError;
 use crate::os::cpu;
-use crate::os::memfd::{self, WriteMap};
+use crate::os::memfd::{self, SharedBytes, WriteMap};
 use crate::sync;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -98,6 +98,12 @@ impl Segment {
         if choice.timed {
             self.chooser.learn(choice.stores, from.len(), cpu::ticks().saturating_sub(start));
         }
+    }
+
+    /// Bytes of a piece, for those who read them where they lie.
+    #[inline]
+    pub fn shared(&self, at: usize, len: usize) -> SharedBytes<'_> {
+        self.map.shared(at, len)
     }
 
     /// Copies bytes out.

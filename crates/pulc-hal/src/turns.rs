@@ -68,7 +68,14 @@ impl Turns {
     #[inline]
     pub fn begin(&mut self) -> (u64, u64) {
         self.turn += 1;
-        (self.turn, (self.turn + 1 + self.ahead).saturating_sub(self.depth))
+        (self.turn, self.needed(self.turn, self.depth))
+    }
+
+    /// The turn that everybody must have entered before memory is written in `turn` of which there is as much as for `depth` turns.
+    #[inline]
+    pub fn needed(&self, turn: u64, depth: u64) -> u64 {
+        debug_assert!(depth.is_power_of_two() && depth > self.ahead + 1);
+        (turn + 1 + self.ahead).saturating_sub(depth)
     }
 
     /// Lines in all.
@@ -88,10 +95,10 @@ impl Turns {
         self.line(turn, self.members)
     }
 
-    /// The place of a member's piece among all pieces.
+    /// The place of a member's piece among those of `depth` turns, of which there may be fewer than lines.
     #[inline(always)]
-    pub fn piece(&self, turn: u64, member: usize) -> usize {
-        (turn & (self.depth - 1)) as usize * self.members + member
+    pub fn piece(&self, turn: u64, member: usize, depth: u64) -> usize {
+        (turn & (depth - 1)) as usize * self.members + member
     }
 
     /// Whether everybody is known to have entered a turn, without a look.

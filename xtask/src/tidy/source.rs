@@ -27,6 +27,7 @@ const UNSAFE_IN: &[(&str, &str)] = &[
     ("crates/pulc-mpi/src/memory.rs", "the memory of MPI programs, by address"),
     ("crates/pulc-mpi/src/datatype/copy.rs", "datatypes copied from and to the memory of MPI programs"),
     ("crates/pulc-mpi/src/op/apply.rs", "reductions of the memory of MPI programs"),
+    ("crates/pulc-mpi/src/op/many.rs", "reductions of shared memory where it lies"),
 ];
 
 /// Room names that say nothing about what is inside.

@@ -1,4 +1,4 @@
-//! The loops of reductions over a program's memory: `inout[i] = input[i] op inout[i]`. Called by `op::kernel` only. One of the files
+//! The loops of reductions over a program's memory: `inout[i] = input[i] op inout[i]`, and in `many` of several sources in one pass. Called by `op::kernel` only. One of the files
 //! of this crate that touch user memory: the maker of an [`Addr`] has promised that the elements which a call describes are there.
 //! Never makes references to that memory, and assumes no alignment: intermediate results may lie anywhere in a message.
 //!
@@ -6,7 +6,10 @@
 //! run time. Every element is computed alone and in one way, so results are the same from run to run.
 
 use crate::memory::Addr;
+use crate::op::many;
 use crate::op::numbers::{Computed, Soft};
+use pulc_hal::os::memfd::SharedBytes;
+use std::marker::PhantomData;
 
 /// What one element is in memory. Plain bits of any kind: no value is invalid, none owns anything.
 ///
@@ -19,18 +22,61 @@ pub(crate) trait Combine<E> {
     fn combine(left: E, right: E) -> E;
 }
 
-/// A loop for one operation on one kind of elements: input, result, number of elements.
-pub(crate) type Kernel = fn(Addr, Addr, usize);
+/// What a loop reads.
+#[derive(Clone, Copy)]
+pub(crate) enum Operands<'a> {
+    /// `into[i] = input[i] op into[i]`.
+    Input(Addr),
+    /// `into[i] = sources[0][i] op sources[1][i] op ...`, from the left to the right.
+    Sources(&'a [Source<'a>]),
+}
+
+/// Elements that are read where they lie, also while another process writes there: what comes of it is then any mixture of old and new.
+#[derive(Clone, Copy)]
+pub(crate) struct Source<'a> {
+    at: *const u8,
+    memory: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Source<'a> {
+    #[inline(always)]
+    pub(super) fn as_ptr(self) -> *const u8 {
+        self.at
+    }
+
+    /// The program's memory, or the library's.
+    #[inline(always)]
+    pub fn of(at: Addr) -> Source<'a> {
+        Source { at: at.as_ptr(), memory: PhantomData }
+    }
+
+    /// Memory that processes share; the loop must not read further than these bytes.
+    #[inline(always)]
+    pub fn shared(bytes: SharedBytes<'a>) -> Source<'a> {
+        Source { at: bytes.as_ptr(), memory: PhantomData }
+    }
+}
+
+/// A loop for one operation on one kind of elements: what it reads, where the result goes, number of elements. Returns how many it has done: all of two
+/// operands; of sources as many as make whole blocks, and none where it has no loop for them.
+pub(crate) type Kernel = fn(Operands<'_>, Addr, usize) -> usize;
 
 /// The loop for elements `E` and operation `C`.
-pub(crate) fn fold<E: Element, C: Combine<E>>(input: Addr, inout: Addr, count: usize) {
+pub(crate) fn fold<E: Element, C: Combine<E>>(operands: Operands<'_>, into: Addr, count: usize) -> usize {
+    let input = match operands {
+        Operands::Input(input) => input,
+        // SAFETY: the makers of all addresses vouch for `count` elements.
+        Operands::Sources(sources) => return unsafe { many::fold_many::<E, C>(sources, into.as_ptr(), count) },
+    };
     #[cfg(target_arch = "x86_64")]
     if count * size_of::<E>() >= WIDE_BYTES && std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: the processor has the feature; the rest as below.
-        return unsafe { fold_avx2::<E, C>(input.as_ptr(), inout.as_ptr(), count) };
+        unsafe { fold_avx2::<E, C>(input.as_ptr(), into.as_ptr(), count) };
+        return count;
     }
     // SAFETY: the makers of both addresses vouch for `count` elements, and for nobody else writing to the result.
-    unsafe { fold_plain::<E, C>(input.as_ptr(), inout.as_ptr(), count) }
+    unsafe { fold_plain::<E, C>(input.as_ptr(), into.as_ptr(), count) }
+    count
 }
 
 /// Shorter vectors are not worth asking for the feature.
@@ -71,9 +117,11 @@ unsafe fn fold_avx2<E: Element, C: Combine<E>>(input: *const u8, inout: *mut u8,
 }
 
 /// Elements whose arithmetic is not worth two loops: those computed in software.
-pub(crate) fn fold_once<E: Element, C: Combine<E>>(input: Addr, inout: Addr, count: usize) {
+pub(crate) fn fold_once<E: Element, C: Combine<E>>(operands: Operands<'_>, into: Addr, count: usize) -> usize {
+    let Operands::Input(input) = operands else { return 0 };
     // SAFETY: as in `fold`.
-    unsafe { fold_plain::<E, C>(input.as_ptr(), inout.as_ptr(), count) }
+    unsafe { fold_plain::<E, C>(input.as_ptr(), into.as_ptr(), count) }
+    count
 }
 
 macro_rules! plain_bits {

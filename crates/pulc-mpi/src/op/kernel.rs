@@ -171,8 +171,8 @@ const fn computed<S: Soft>(op: Builtin) -> Option<Kernel> {
 const fn complex(op: Builtin, number: Number) -> Option<Kernel> {
     Some(match (op, number) {
         // A sum is that of its parts.
-        (Builtin::Sum, Number::F32) => |input, inout, count| fold::<f32, Sum>(input, inout, 2 * count),
-        (Builtin::Sum, Number::F64) => |input, inout, count| fold::<f64, Sum>(input, inout, 2 * count),
+        (Builtin::Sum, Number::F32) => |operands, into, count| fold::<f32, Sum>(operands, into, 2 * count) / 2,
+        (Builtin::Sum, Number::F64) => |operands, into, count| fold::<f64, Sum>(operands, into, 2 * count) / 2,
         (Builtin::Product, Number::F32) => fold::<Complex<f32>, Product>,
         (Builtin::Product, Number::F64) => fold::<Complex<f64>, Product>,
         (_, Number::F16) => return computed_complex::<Half>(op),
@@ -184,7 +184,7 @@ const fn complex(op: Builtin, number: Number) -> Option<Kernel> {
 
 const fn computed_complex<S: Soft>(op: Builtin) -> Option<Kernel> {
     Some(match op {
-        Builtin::Sum => |input, inout, count| fold_once::<Computed<S>, Sum>(input, inout, 2 * count),
+        Builtin::Sum => |operands, into, count| fold_once::<Computed<S>, Sum>(operands, into, 2 * count) / 2,
         Builtin::Product => fold_once::<Complex<Computed<S>>, Product>,
         _ => return None,
     })

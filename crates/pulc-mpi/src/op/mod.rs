@@ -6,6 +6,8 @@
 #[allow(unsafe_code)]
 mod apply;
 mod kernel;
+#[allow(unsafe_code)]
+mod many;
 mod numbers;
 #[cfg(test)]
 mod tests;
@@ -18,6 +20,8 @@ use crate::error::{Class, Error, Result};
 use crate::handle::{Datatype, Kind, Op};
 use crate::memory::Addr;
 use crate::table::Table;
+use apply::Operands;
+pub(crate) use apply::Source;
 use std::sync::Arc;
 
 /// The predefined operations.
@@ -134,7 +138,9 @@ pub fn reduce(op: &OpRef, datatype: Datatype, input: Addr, inout: Addr, count: i
     let elements =
         usize::try_from(count).map_err(|_| Error::new(Class::COUNT, format!("count {count} is negative")))?;
     match op {
-        OpRef::Builtin(builtin) => loop_for(*builtin, datatype)?(input, inout, elements),
+        OpRef::Builtin(builtin) => {
+            loop_for(*builtin, datatype)?(Operands::Input(input), inout, elements);
+        }
         OpRef::Made(made) => made.function.apply(input, inout, count, datatype),
     }
     Ok(())
@@ -162,11 +168,20 @@ impl<'a> Reduction<'a> {
         self.kernel.is_some()
     }
 
+    /// Combines elements of all sources, from the first on, in one pass; returns how many from the beginning are done, perhaps none: the others
+    /// are for [`Self::apply`].
+    #[inline]
+    pub fn apply_many(&self, sources: &[Source<'_>], into: Addr, count: usize) -> usize {
+        self.kernel.map_or(0, |kernel| kernel(Operands::Sources(sources), into, count))
+    }
+
     /// As [`reduce`].
     #[inline]
     pub fn apply(&self, input: Addr, inout: Addr, count: usize) {
         match (self.kernel, self.op) {
-            (Some(kernel), _) => kernel(input, inout, count),
+            (Some(kernel), _) => {
+                kernel(Operands::Input(input), inout, count);
+            }
             (None, OpRef::Made(made)) => made.function.apply(input, inout, count as i64, self.datatype),
             (None, OpRef::Builtin(_)) => {}
         }

@@ -299,3 +299,52 @@ fn a_function_of_the_program_gets_the_lower_rank_first_and_outlives_its_handle()
     assert_eq!(get(Op(PREDEFINED)).map(|_| ()).unwrap_err().class, Class::OP);
     assert_eq!(get(Op(PREDEFINED + 15)).map(|_| ()).unwrap_err().class, Class::OP);
 }
+
+/// What comes out must be the same bit for bit, of integers and of floating-point numbers below one. One byte in front: odd addresses.
+#[test]
+fn many_sources_in_one_pass_make_what_they_make_one_after_the_other() {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    for (builtin, name) in BUILTINS {
+        for basic in &BASICS {
+            let (op, datatype) = (OpRef::Builtin(builtin), Datatype(basic.mpich as i32));
+            let Ok(reduction) = Reduction::new(&op, datatype) else { continue };
+            let Some(size) = datatype::contiguous_size(datatype).map(|size| size as usize) else { continue };
+            for (sources, count) in [(1, 40), (2, 129), (3, 1), (5, 700), (9, 64)] {
+                let bytes = size * count;
+                let mut rooms: Vec<Room> = (0..sources).map(|_| Room::new(bytes + 1)).collect();
+                let each: Vec<Addr> = rooms.iter_mut().map(|room| room.addr().offset(1)).collect();
+                for addr in &each {
+                    (0..bytes).for_each(|at| addr.write(at as i64, &[random() as u8 & 0x3f]));
+                }
+                let mut once = Room::new(bytes + 1);
+                let once = once.addr().offset(1);
+                let named: Vec<Source<'_>> = each.iter().map(|addr| Source::of(*addr)).collect();
+                let done = reduction.apply_many(&named, once, count);
+                assert!(done <= count, "{name} on {}: {done} of {count}", basic.name);
+                for pair in each.windows(2) {
+                    reduction.apply(pair[0], pair[1], count);
+                }
+                let expected = each.last().unwrap().bytes(done * size);
+                assert!(once.bytes(done * size) == expected, "{name} on {}, {sources} sources", basic.name);
+            }
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn sums_of_doubles_are_made_in_one_pass_where_there_are_vectors() {
+    let mut room = Room::new(4096);
+    let sources = [Source::of(room.addr()); 3];
+    let op = OpRef::Builtin(Builtin::Sum);
+    let double = BASICS.iter().find(|basic| basic.name == "MPI_DOUBLE").unwrap();
+    let reduction = Reduction::new(&op, Datatype(double.mpich as i32)).unwrap();
+    let expected = if std::arch::is_x86_feature_detected!("avx2") && !cfg!(miri) { 496 } else { 0 };
+    assert_eq!(reduction.apply_many(&sources, room.addr(), 500), expected);
+}

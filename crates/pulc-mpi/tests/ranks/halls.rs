@@ -12,7 +12,7 @@ use std::sync::Arc;
 const DOUBLE: Datatype = Datatype(0x4c00_080b);
 
 /// Numbers of integers on both sides of every border: lines, shares, pieces.
-const COUNTS: [usize; 9] = [0, 1, 14, 15, 700, 5_000, 16_384, 24_577, 60_000];
+const COUNTS: [usize; 10] = [0, 1, 14, 15, 700, 5_000, 16_384, 24_577, 60_000, 120_001];
 
 /// The same collectives on the whole, on parts of it in other orders, and on copies that are freed again.
 pub fn play() {
@@ -51,6 +51,23 @@ pub fn all(comm: Comm) {
         let mut value = Values::of(&[if me == root { turn } else { -1 }]);
         call::bcast(value.addr(), 1, INT, root, comm).unwrap();
         assert_eq!(value.get(), vec![turn]);
+    }
+    run_ahead(comm, me, n);
+}
+
+/// Lower places of scans, and roots of what needs a piece, run ahead as far as there are lines or pieces, and no further.
+fn run_ahead(comm: Comm, me: i32, n: i32) {
+    for turn in 0..300 {
+        let mut into = Values::filled(-1, 1);
+        call::scan(Values::of(&[me + turn]).addr(), into.addr(), 1, INT, SUM, comm).unwrap();
+        assert_eq!(into.get(), vec![(0..=me).sum::<i32>() + (me + 1) * turn]);
+    }
+    for turn in 0..150 {
+        let count = if turn % 50 < 30 { 200 } else { 1 };
+        let root = turn / 50 % n;
+        let mut values = Values::filled(if me == root { turn } else { -1 }, count);
+        call::bcast(values.addr(), count as i64, INT, root, comm).unwrap();
+        assert_eq!(values.get(), vec![turn; count]);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Moving blocks in the hall: each member shows what others shall have, and those take it from there. What exceeds a piece goes in several
 //! turns; where only a root shows something, it runs ahead as far as there are pieces.
 
-use super::{Hall, LINE_PAYLOAD, PIECE_BYTES, What};
+use super::{Hall, LINE_PAYLOAD, What};
 use crate::data::Data;
 use crate::error::Result;
 
@@ -12,18 +12,19 @@ impl Hall {
         if len <= LINE_PAYLOAD {
             return self.bcast_line(data, root);
         }
-        for from in (0..len).step_by(PIECE_BYTES) {
-            let part = PIECE_BYTES.min(len - from);
+        let step = self.shape.moved_bytes;
+        for from in (0..len).step_by(step) {
+            let part = step.min(len - from);
             let turn = self.enter()?;
-            let at = self.piece(turn, root);
             if root == self.me {
+                let at = self.own_piece(turn)?;
                 self.copy_in(at, data, from, part);
                 self.show(turn, What::Bcast, &[], true);
             } else {
                 self.show(turn, What::Bcast, &[], false);
                 self.wait_one(turn, root)?;
                 self.check(turn, root, What::Bcast)?;
-                self.copy_out(at, data, from, part);
+                self.copy_out(self.piece(turn, root), data, from, part);
             }
         }
         Ok(())
@@ -66,8 +67,9 @@ impl Hall {
         if let (Some(own), Some(into)) = (own, into) {
             own.copy_to(&into(self.me)?)?;
         }
-        for from in (0..len.max(1)).step_by(PIECE_BYTES) {
-            let part = PIECE_BYTES.min(len - from);
+        let step = self.shape.moved_bytes;
+        for from in (0..len.max(1)).step_by(step) {
+            let part = step.min(len - from);
             let turn = self.enter()?;
             let packed: Vec<u8>;
             let line = match own_data.as_flat() {
@@ -77,7 +79,8 @@ impl Hall {
                     &packed
                 }
                 _ => {
-                    self.copy_in(self.piece(turn, self.me), &own_data, from, part);
+                    let at = self.own_piece(turn)?;
+                    self.copy_in(at, &own_data, from, part);
                     &[]
                 }
             };
@@ -109,13 +112,13 @@ impl Hall {
         len: usize,
         root: usize,
     ) -> Result<()> {
-        let step = PIECE_BYTES / self.members;
+        let step = self.shape.moved_bytes / self.members;
         for from in (0..len.max(1)).step_by(step) {
             let part = step.min(len - from);
             let stride = dense(part, step);
             let turn = self.enter()?;
-            let base = self.piece(turn, root);
             if let Some(out) = out.filter(|_| root == self.me) {
+                let base = self.own_piece(turn)?;
                 for place in others(self.members, self.me) {
                     self.copy_in(base + place * stride, &out(place)?, from, part);
                 }
@@ -125,7 +128,7 @@ impl Hall {
                 self.wait_one(turn, root)?;
                 self.check(turn, root, What::Scatter)?;
                 if let Some(own) = own {
-                    self.copy_out(base + self.me * stride, own, from, part);
+                    self.copy_out(self.piece(turn, root) + self.me * stride, own, from, part);
                 }
             }
         }
@@ -145,14 +148,14 @@ impl Hall {
         len: usize,
         in_place: bool,
     ) -> Result<()> {
-        let step = PIECE_BYTES / self.members;
+        let step = self.shape.moved_bytes / self.members;
         let own_block = if in_place { None } else { Some((out(self.me)?, into(self.me)?)) };
         let mut own_moved = Ok(0);
         for from in (0..len.max(1)).step_by(step) {
             let part = step.min(len - from);
             let stride = dense(part, step);
             let turn = self.enter()?;
-            let own = self.piece(turn, self.me);
+            let own = self.own_piece(turn)?;
             for place in others(self.members, self.me) {
                 self.copy_in(own + place * stride, &out(place)?, from, part);
             }

@@ -2,19 +2,18 @@
 //! commute. Short ones: everybody reads everything. Long ones of many members: everybody combines one share of a part, while the next
 //! part is shown already.
 
-use super::{BLOCK_BYTES, Hall, LINE_PAYLOAD, PIECE_BYTES, What};
+use super::{BLOCK_BYTES, Hall, LINE_PAYLOAD, Shape, What};
 use crate::data::Data;
 use crate::error::Result;
 use crate::handle::Datatype;
 use crate::memory::Addr;
-use crate::op::Reduction;
+use crate::op::{Reduction, Source};
 use pulc_hal::segment::Segment;
 use pulc_hal::turns::mark;
 use std::ops::Range;
 
-/// Of a piece: what is to be combined, and the share that is.
-const INPUT_BYTES: usize = 64 << 10;
-const RESULT_BYTES: usize = PIECE_BYTES - INPUT_BYTES;
+/// Sources that are combined in one pass: as many streams as the processor follows well.
+const SOURCES_MAX: usize = 8;
 
 /// What is reduced: elements without gaps.
 pub(super) struct Sum<'a> {
@@ -35,8 +34,20 @@ impl Sum<'_> {
         self.op.apply(lower, higher, bytes / self.size);
     }
 
+    /// Combines the beginning of these sources in one pass; returns how many bytes are done, perhaps none.
+    fn combine_many(&self, sources: &[Source<'_>], into: Addr, bytes: usize) -> usize {
+        self.op.apply_many(sources, into, bytes / self.size) * self.size
+    }
+
     pub fn data(&self, at: Addr) -> Data {
         Data::Flat { at, len: self.bytes() }
+    }
+}
+
+impl Shape {
+    /// Of a piece: what is to be combined; the rest is for the share that is.
+    fn input_bytes(self) -> usize {
+        self.piece_bytes / 3 * 2
     }
 }
 
@@ -48,7 +59,7 @@ impl Hall {
         if bytes <= LINE_PAYLOAD {
             return self.reduce_lines(sum, output, what, wants);
         }
-        if bytes <= INPUT_BYTES && self.choice.everybody_reads(self.members, bytes) || self.members == 2 {
+        if bytes <= self.shape.input_bytes() && self.choice.everybody_reads(self.members, bytes) || self.members == 2 {
             return self.reduce_pieces(sum, output, what, wants);
         }
         self.reduce_shares(sum, output, what, wants)
@@ -105,10 +116,11 @@ impl Hall {
     /// Everybody who wants the result reads all of it; the next part is shown before one is read, so that nobody waits for the other's
     /// copying.
     fn reduce_pieces(&mut self, sum: &Sum<'_>, output: Addr, what: What, wants: bool) -> Result<()> {
-        let part = INPUT_BYTES / sum.size * sum.size;
+        let part = self.shape.input_bytes() / sum.size * sum.size;
         if sum.bytes() <= part && wants && self.members == 2 && what == What::Allreduce {
             let turn = self.enter()?;
-            self.copy_in(self.piece(turn, self.me), &sum.data(sum.input), 0, sum.bytes());
+            let own = self.own_piece(turn)?;
+            self.copy_in(own, &sum.data(sum.input), 0, sum.bytes());
             self.meet(turn, what, &[])?;
             return self.combine_piece(sum, output, what, (turn, 0, sum.bytes()));
         }
@@ -116,7 +128,8 @@ impl Hall {
         for from in (0..sum.bytes()).step_by(part) {
             let len = part.min(sum.bytes() - from);
             let turn = self.enter()?;
-            self.copy_in(self.piece(turn, self.me), &sum.data(sum.input), from, len);
+            let own = self.own_piece(turn)?;
+            self.copy_in(own, &sum.data(sum.input), from, len);
             self.show(turn, what, &[], false);
             if let Some(before) = shown.replace((turn, from, len)) {
                 self.reduce_piece(sum, output, what, wants, before)?;
@@ -157,7 +170,11 @@ impl Hall {
         self.check(turn, other, what)?;
         let piece = self.piece(turn, other);
         let step = BLOCK_BYTES / sum.size * sum.size;
-        for at in (0..len).step_by(step) {
+        let own = Source::of(sum.input.offset(from as i64));
+        let others = Source::shared(self.segment.shared(piece, len));
+        let both = if self.me == 0 { [own, others] } else { [others, own] };
+        let done = sum.combine_many(&both, output.offset(from as i64), len);
+        for at in (done..len).step_by(step) {
             let bytes = step.min(len - at);
             self.combine_with(sum, output, from + at, bytes, |segment, to| segment.read(piece + at, to));
         }
@@ -197,7 +214,8 @@ impl Hall {
 
     /// Everybody combines one share of each part; the turn that shows these shows the next part as well.
     fn reduce_shares(&mut self, sum: &Sum<'_>, output: Addr, what: What, wants: bool) -> Result<()> {
-        let part = (INPUT_BYTES / sum.size).min((RESULT_BYTES / sum.size) * self.members) * sum.size;
+        let (input_bytes, piece_bytes) = (self.shape.input_bytes(), self.shape.piece_bytes);
+        let part = (input_bytes / sum.size).min(((piece_bytes - input_bytes) / sum.size) * self.members) * sum.size;
         let parts = sum.bytes().div_ceil(part);
         let length = |index: usize| part.min(sum.bytes() - index * part);
         let members = self.members;
@@ -205,7 +223,7 @@ impl Hall {
         let share = |index: usize, place: usize| length(index) / sum.size * place / members * sum.size;
         for index in 0..=parts {
             let turn = self.enter()?;
-            let own = self.piece(turn, self.me);
+            let own = self.own_piece(turn)?;
             if index < parts {
                 self.copy_in(own, &sum.data(sum.input), index * part, length(index));
             }
@@ -213,7 +231,7 @@ impl Hall {
                 let (from, to) = (share(before, self.me), share(before, self.me + 1));
                 let input = sum.input.offset((before * part) as i64);
                 self.combine_all(sum, (turn - 1, input), from..to, what, 0..members, |hall, at, bytes| {
-                    hall.segment.write(own + INPUT_BYTES + at, bytes);
+                    hall.segment.write(own + input_bytes + at, bytes);
                 })?;
             }
             self.show(turn, what, &[], false);
@@ -224,7 +242,7 @@ impl Hall {
             let Some(before) = index.checked_sub(1).filter(|_| wants) else { continue };
             for place in 0..members {
                 let (from, to) = (share(before, place), share(before, place + 1));
-                let at = self.piece(turn, place) + INPUT_BYTES;
+                let at = self.piece(turn, place) + input_bytes;
                 self.copy_out(at, &sum.data(output), before * part + from, to - from);
             }
         }
@@ -246,20 +264,71 @@ impl Hall {
             self.check(turn, place, what)?;
         }
         let (len, step) = (range.len(), BLOCK_BYTES / sum.size * sum.size);
-        let [first, second] = self.scratch.each_mut().map(|room| room.addr());
         for at in (0..len).step_by(step) {
             let bytes = step.min(len - at);
-            let (mut own, mut other) = (first, second);
-            for place in places.clone() {
-                self.take_part(other, (turn, input), place, range.start + at, bytes);
-                if place > 0 {
-                    sum.combine(own, other, bytes);
-                }
-                (own, other) = (other, own);
-            }
-            put(self, at, own.bytes(bytes));
+            let combined = self.combine_block(sum, (turn, input), places.clone(), range.start + at, bytes);
+            put(self, at, combined.bytes(bytes));
         }
         Ok(())
+    }
+
+    /// What these places' pieces make together in `bytes` bytes from `from` on, which fit a room of the hall's.
+    fn combine_block(
+        &mut self,
+        sum: &Sum<'_>,
+        (turn, input): (u64, Addr),
+        places: Range<usize>,
+        from: usize,
+        bytes: usize,
+    ) -> Addr {
+        let [first, second] = self.scratch.each_mut().map(|room| room.addr());
+        let done = self.combine_at_once(sum, (turn, input), places.clone(), (from, bytes), first);
+        if done == bytes {
+            return first;
+        }
+        // What has no loop for many, and the rest of what has one: each source in a room, one after the other.
+        let rest = bytes - done;
+        let (mut own, mut other) = (first.offset(done as i64), second.offset(done as i64));
+        for place in places.clone() {
+            self.take_part(other, (turn, input), place, from + done, rest);
+            if place > places.start {
+                sum.combine(own, other, rest);
+            }
+            (own, other) = (other, own);
+        }
+        if done > 0 && own != first.offset(done as i64) {
+            own.copy_to(first.offset(done as i64), rest);
+        }
+        if done > 0 { first } else { own }
+    }
+
+    /// The beginning of a block, as far as it can be combined where it lies, at `into`; returns how many bytes.
+    fn combine_at_once(
+        &self,
+        sum: &Sum<'_>,
+        (turn, input): (u64, Addr),
+        places: Range<usize>,
+        (from, bytes): (usize, usize),
+        into: Addr,
+    ) -> usize {
+        // From the second pass on the first source is what the ones before have made.
+        let (mut sources, mut held, mut done) = ([Source::of(into); SOURCES_MAX], 0, 0);
+        let mut places = places.peekable();
+        while places.peek().is_some() {
+            for (source, place) in sources[held..].iter_mut().zip(&mut places) {
+                *source = match place == self.me {
+                    true => Source::of(input.offset(from as i64)),
+                    false => Source::shared(self.segment.shared(self.piece(turn, place) + from, bytes)),
+                };
+                held += 1;
+            }
+            done = sum.combine_many(&sources[..held], into, bytes);
+            if done == 0 {
+                return 0;
+            }
+            (sources[0], held) = (Source::of(into), 1);
+        }
+        done
     }
 
     /// Copies bytes from `from` on of a place's piece of a turn; this process's come from `input`, where it got them.

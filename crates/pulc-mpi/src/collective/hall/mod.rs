@@ -4,15 +4,15 @@
 //! goes on between nodes, `choose` says when.
 //!
 //! Collectives are numbered turns. A member writes its line (a mark with the number of the turn, and a few bytes) and its piece of
-//! memory, and reads those of others whose marks say the same turn. There are lines and pieces of `depth` turns for every member; before the
-//! one of an earlier turn is written again, everybody must have entered the second turn after it (a process may show one turn ahead of what it
-//! reads). Whoever enters last, or has what the others wait for, wakes those that sleep. Where members are many, whoever enters last also
+//! memory, and reads those of others whose marks say the same turn. There are lines and pieces of some turns for every member (`Shape`), fewer of
+//! pieces; before the one of an earlier turn is written again, everybody must have entered the second turn after it (a process may show one turn ahead of
+//! what it reads). Whoever enters last, or has what the others wait for, wakes those that sleep. Where members are many, whoever enters last also
 //! says so in one more line, with the result of a short reduction, so that the others look at one line instead of all.
 //!
 //! ```text
 //! turn 0: lines of member 0, 1, ..., of the last one   64 bytes: mark (turn << 16 | what), 56 bytes
-//! ... turn depth - 1
-//! then pieces, PIECE_BYTES each: turn 0: member 0, 1, ...
+//! ... the last turn that has lines of its own
+//! then pieces: turn 0: member 0, 1, ...
 //! ```
 //! Must never believe what it reads: numbers and lengths are the reader's own. A member that has ended ends the wait of all others.
 
@@ -47,16 +47,45 @@ use pulc_handler::{Engine, Hand, Process, Waited, Watch};
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// Turns whose lines and pieces are kept apart, where two meet and where more do. Two keep more memory under way than the nearer caches
-/// hold, because lines that come out of the other core's cache are dearer than those of the common one; of many each has its own.
-const DEPTH_OF_TWO: u64 = 16;
-const DEPTH_OF_MANY: u64 = 8;
+/// How much memory is kept for turns that are under way.
+#[derive(Clone, Copy)]
+struct Shape {
+    /// Turns whose lines are kept apart, a power of two.
+    lines: u64,
+    /// And whose pieces are: at most as many.
+    pieces: u64,
+    /// One member's memory in one turn.
+    piece_bytes: usize,
+    /// What is used of it where something is moved and not combined.
+    moved_bytes: usize,
+}
+
+impl Shape {
+    /// Two keep more memory under way than the nearer caches hold, because lines that come out of the other core's cache are dearer than those of
+    /// the common one. Of many each has its own cache lines. They change processes for every part of a long reduction, so parts are long (what is only moved
+    /// is read while it is in the caches, in shorter ones); and for every scan of something short unless lower places run ahead, so there are many lines.
+    fn of(members: usize) -> Shape {
+        if members <= 2 {
+            Shape { lines: 16, pieces: 16, piece_bytes: 96 << 10, moved_bytes: 96 << 10 }
+        } else {
+            Shape { lines: 64, pieces: 8, piece_bytes: 192 << 10, moved_bytes: 96 << 10 }
+        }
+    }
+
+    fn line_bytes(self, members: usize) -> usize {
+        Turns::lines(members, self.lines) * LINE_BYTES
+    }
+
+    /// Bytes of the segment.
+    fn segment_bytes(self, members: usize) -> usize {
+        self.line_bytes(members) + self.pieces as usize * members * self.piece_bytes
+    }
+}
+
 /// Turns that a process may show ahead of the one it reads.
 const AHEAD: u64 = 1;
 /// Up to so many members look at each other's lines; more wait for the word of the last one.
 const LOOK_AT_ALL: usize = 8;
-/// One member's memory in one turn.
-const PIECE_BYTES: usize = 96 << 10;
 /// Turns between two looks at the engine of a process that always finds what it waits for.
 const TURNS_PER_POLL: u64 = 64;
 /// Bytes that are combined at a time, so that they stay in the nearest cache.
@@ -98,21 +127,13 @@ pub(crate) struct Hall {
     ranks: Vec<Rank>,
     slots: Vec<u32>,
     turns: Turns,
+    shape: Shape,
     /// A turn failed: the members do not agree any more on what is next.
     failed: bool,
     scratch: [Room; 2],
     choice: choose::Choice,
     /// Where the communicator's other members are; `None`: all are here.
     across: Option<Across>,
-}
-
-fn depth_of(members: usize) -> u64 {
-    if members <= 2 { DEPTH_OF_TWO } else { DEPTH_OF_MANY }
-}
-
-/// Bytes of the segment for so many members.
-fn segment_bytes(members: usize) -> usize {
-    Turns::lines(members, depth_of(members)) * LINE_BYTES + depth_of(members) as usize * members * PIECE_BYTES
 }
 
 impl Hall {
@@ -127,12 +148,24 @@ impl Hall {
         self.turns.last_line(turn) * LINE_BYTES
     }
 
+    /// Somebody's piece, for reading.
     #[inline]
     fn piece(&self, turn: u64, place: usize) -> usize {
-        Turns::lines(self.members, depth_of(self.members)) * LINE_BYTES + self.turns.piece(turn, place) * PIECE_BYTES
+        let shape = self.shape;
+        shape.line_bytes(self.members) + self.turns.piece(turn, place, shape.pieces) * shape.piece_bytes
     }
 
-    /// Begins the next turn; afterwards this process's line and piece may be written.
+    /// This process's piece of the turn that it has entered, which may be written from now on.
+    #[inline]
+    fn own_piece(&mut self, turn: u64) -> Result<usize> {
+        let needed = self.turns.needed(turn, self.shape.pieces);
+        if !self.turns.has_seen(needed) {
+            self.wait_all(needed)?;
+        }
+        Ok(self.piece(turn, self.me))
+    }
+
+    /// Begins the next turn; afterwards this process's line may be written.
     fn enter(&mut self) -> Result<u64> {
         if self.failed {
             let text = "an earlier collective on this communicator has failed: its members are out of step";

@@ -4,7 +4,7 @@
 
 use super::across::Across;
 use super::choose::Choice;
-use super::{AHEAD, BLOCK_BYTES, Hall, depth_of, segment_bytes};
+use super::{AHEAD, BLOCK_BYTES, Hall, Shape};
 use crate::collective::{allreduce_program, bcast_data, run_tagged};
 use crate::comm::{Communicator, Form};
 use crate::data::Data;
@@ -148,6 +148,7 @@ fn open(comm: &Arc<Communicator>) -> Result<Option<Hall>> {
     let Some(choice) = agree(comm, is_ready)? else { return Ok(None) };
     let (Some((segment, _)), Some(slots)) = (segment, slots) else { return Ok(None) };
     OPEN.fetch_add(1, Ordering::Relaxed);
+    let shape = Shape::of(ranks.len());
     let across = (places.nodes.len() > 1).then(|| Across::new(comm, &places));
     Ok(Some(Hall {
         process,
@@ -158,7 +159,8 @@ fn open(comm: &Arc<Communicator>) -> Result<Option<Hall>> {
         everybody: Arc::clone(&comm.group),
         members: ranks.len(),
         me,
-        turns: Turns::new(ranks.len(), me, depth_of(ranks.len()), AHEAD),
+        turns: Turns::new(ranks.len(), me, shape.lines, AHEAD),
+        shape,
         ranks,
         slots,
         failed: false,
@@ -171,7 +173,7 @@ fn open(comm: &Arc<Communicator>) -> Result<Option<Hall>> {
 /// Makes the memory and passes it on. A token of zero would mean that there is none.
 fn make(process: &'static Process, ranks: &[Rank]) -> Option<(Segment, u64)> {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    let bytes = segment_bytes(ranks.len());
+    let bytes = Shape::of(ranks.len()).segment_bytes(ranks.len());
     let (segment, fd) = match Segment::create(bytes) {
         Ok(made) => made,
         Err(error) => {

@@ -2,13 +2,10 @@
 //! in `fold`. What is short everybody reads for himself; of what is long everybody combines one share for all.
 
 use super::fold::Sum;
-use super::{BLOCK_BYTES, Hall, LINE_PAYLOAD, PIECE_BYTES, What};
+use super::{BLOCK_BYTES, Hall, LINE_PAYLOAD, What};
 use crate::error::Result;
 use crate::memory::{Addr, Room};
 use std::ops::Range;
-
-/// Of a piece: what is to be combined; the rest has what a share makes for every member.
-const SCANNED_BYTES: usize = PIECE_BYTES / 2;
 
 impl Hall {
     /// Combines the input of all lower places, and of this one unless `is_exclusive`. The first place's result is then left alone.
@@ -74,12 +71,13 @@ impl Hall {
         what: What,
         mut work: impl FnMut(&mut Hall, (u64, usize, usize)) -> Result<()>,
     ) -> Result<()> {
-        let part = PIECE_BYTES / sum.size * sum.size;
+        let part = self.shape.moved_bytes / sum.size * sum.size;
         let mut shown: Option<(u64, usize, usize)> = None;
         for from in (0..sum.bytes()).step_by(part) {
             let len = part.min(sum.bytes() - from);
             let turn = self.enter()?;
-            self.copy_in(self.piece(turn, self.me), &sum.data(sum.input), from, len);
+            let own = self.own_piece(turn)?;
+            self.copy_in(own, &sum.data(sum.input), from, len);
             match what {
                 What::ReduceScatter => self.show(turn, what, &[], false),
                 _ => self.show_upwards(turn, what, &[]),
@@ -95,21 +93,23 @@ impl Hall {
     /// well.
     fn scan_shares(&mut self, sum: &Sum<'_>, output: Addr, what: What, places: Range<usize>) -> Result<()> {
         let members = self.members;
+        // Of a piece: what is to be combined; the rest has what a share makes for every member.
+        let scanned = self.shape.moved_bytes / 2;
         // Shares of a whole part are equal, so that together they leave room for everybody's results.
-        let part = SCANNED_BYTES / sum.size / members * members * sum.size;
+        let part = scanned / sum.size / members * members * sum.size;
         let parts = sum.bytes().div_ceil(part);
         let length = |index: usize| part.min(sum.bytes() - index * part);
         let share = |index: usize, place: usize| length(index) / sum.size * place / members * sum.size;
         for index in 0..=parts {
             let turn = self.enter()?;
-            let own = self.piece(turn, self.me);
+            let own = self.own_piece(turn)?;
             if index < parts {
                 self.copy_in(own, &sum.data(sum.input), index * part, length(index));
             }
             if let Some(before) = index.checked_sub(1) {
                 let range = share(before, self.me)..share(before, self.me + 1);
                 let input = sum.input.offset((before * part) as i64);
-                self.combine_up_to_each(sum, (turn - 1, input), range, what, own + SCANNED_BYTES)?;
+                self.combine_up_to_each(sum, (turn - 1, input), range, what, own + scanned)?;
             }
             self.show(turn, what, &[], false);
             if index == parts && places.is_empty() {
@@ -119,7 +119,7 @@ impl Hall {
             let Some(before) = index.checked_sub(1).filter(|_| !places.is_empty()) else { continue };
             for place in 0..members {
                 let (from, to) = (share(before, place), share(before, place + 1));
-                let at = self.piece(turn, place) + SCANNED_BYTES + (places.end - 1) * (to - from);
+                let at = self.piece(turn, place) + scanned + (places.end - 1) * (to - from);
                 self.copy_out(at, &sum.data(output), before * part + from, to - from);
             }
         }

@@ -9,7 +9,7 @@
 //!         piece    | for every place: offset << 32 | length, or AS_MESSAGE, or NOT_NOW | blocks, each at a multiple of 8 |
 //! ```
 
-use super::{Hall, LINE_PAYLOAD, PIECE_BYTES, What};
+use super::{Hall, LINE_PAYLOAD, What};
 use crate::collective::program::Program;
 use crate::collective::run_tagged;
 use crate::comm::{Communicator, Form};
@@ -38,7 +38,7 @@ struct Outgoing {
 impl Hall {
     /// Longest block that goes through a piece.
     fn longest(&self) -> usize {
-        self.choice.block_bytes.min(PIECE_BYTES - ROW * self.members)
+        self.choice.block_bytes.min(self.shape.moved_bytes - ROW * self.members)
     }
 
     /// Everybody's block to `root`, or to everybody where there is none. `own` is this process's; `blocks` are the places of all where
@@ -62,7 +62,8 @@ impl Hall {
             own.get(&mut line[8..8 + len]);
             shown += len;
         } else if goes_here {
-            self.copy_in(self.piece(turn, self.me), own, 0, len);
+            let at = self.own_piece(turn)?;
+            self.copy_in(at, own, 0, len);
         }
         let Some(blocks) = blocks else {
             self.show(turn, what, &line[..shown], false);
@@ -82,7 +83,7 @@ impl Hall {
             let block = &blocks[place];
             match u64::from_ne_bytes(line[..8].try_into().expect("eight bytes")) {
                 AS_MESSAGE if root.is_some() => program.recv(block.clone(), place as i32),
-                len if len > block.len() as u64 || len > PIECE_BYTES as u64 => {
+                len if len > block.len() as u64 || len > self.shape.moved_bytes as u64 => {
                     result = Err(self.too_long(place, block))
                 }
                 len if len as usize <= IN_LINE => block.put(0, &line[8..8 + len as usize]),
@@ -113,7 +114,7 @@ impl Hall {
             let mut outgoing = Outgoing { next: 1, long: Vec::new() };
             loop {
                 let turn = self.enter()?;
-                let more = self.pack(turn, out, &mut outgoing);
+                let more = self.pack(turn, out, &mut outgoing)?;
                 self.show(turn, What::Scatterv, &[u8::from(more)], true);
                 if !more {
                     break;
@@ -159,7 +160,7 @@ impl Hall {
         let mut kept = Kept { blocks: Vec::new(), rooms: Vec::new() };
         loop {
             let turn = self.enter()?;
-            let mut more = self.pack(turn, kept.or(out), &mut outgoing);
+            let mut more = self.pack(turn, kept.or(out), &mut outgoing)?;
             if is_in_place && kept.blocks.is_empty() && (more || !outgoing.long.is_empty()) {
                 // What comes now would overwrite what goes later.
                 result = kept.keep(out);
@@ -191,8 +192,8 @@ impl Hall {
     }
 
     /// Puts as many of the next blocks into this process's piece as fit; whether any are left for another turn.
-    fn pack(&mut self, turn: u64, out: &[Data], outgoing: &mut Outgoing) -> bool {
-        let (members, longest, base) = (self.members, self.longest(), self.piece(turn, self.me));
+    fn pack(&mut self, turn: u64, out: &[Data], outgoing: &mut Outgoing) -> Result<bool> {
+        let (members, longest, base) = (self.members, self.longest(), self.own_piece(turn)?);
         let mut table = vec![NOT_NOW; members];
         let mut at = ROW * members;
         while outgoing.next < members {
@@ -201,7 +202,7 @@ impl Hall {
             if len > longest {
                 table[place] = AS_MESSAGE;
                 outgoing.long.push(place);
-            } else if at + len <= PIECE_BYTES {
+            } else if at + len <= self.shape.moved_bytes {
                 self.copy_in(base + at, &out[place], 0, len);
                 table[place] = (at as u64) << 32 | len as u64;
                 at += len.next_multiple_of(8);
@@ -212,7 +213,7 @@ impl Hall {
         }
         let bytes: Vec<u8> = table.iter().flat_map(|row| row.to_ne_bytes()).collect();
         self.segment.write(base, &bytes);
-        outgoing.next < members
+        Ok(outgoing.next < members)
     }
 
     /// Takes what `place` has for this process in a turn; whether it says that a message comes.
@@ -225,7 +226,7 @@ impl Hall {
         match row {
             AS_MESSAGE => return Ok(true),
             NOT_NOW => {}
-            _ if len > block.len() || at + len > PIECE_BYTES => return Err(self.too_long(place, block)),
+            _ if len > block.len() || at + len > self.shape.moved_bytes => return Err(self.too_long(place, block)),
             _ => self.copy_out(base + at, block, 0, len),
         }
         Ok(false)
