@@ -1,4 +1,4 @@
-//! `pulc keeper`: the keeper process of one job on one node. Started by psid only, with its line to psid as descriptor 3. And
+//! `pulc keeper`: the keeper process of one job on one node, or with `clerk` the process that opens a user's files. Started by psid only, with its line to psid as descriptor 3. And
 //! `pulc guest-keeper`, which ranks start under another launcher.
 
 use std::ffi::OsString;
@@ -6,7 +6,10 @@ use std::process::ExitCode;
 
 pub fn run() -> ExitCode {
     match pulc_hal::os::process::inherited_fd(3) {
-        Ok(line) => pulc_psid::keeper::main(line, std::env::args_os().nth(2).is_some_and(|word| word == "stays")),
+        Ok(line) => match std::env::args_os().nth(2) {
+            Some(word) if word == "clerk" => pulc_psid::stage::clerk::main(line),
+            word => pulc_psid::keeper::main(line, word.is_some_and(|word| word == "stays")),
+        },
         Err(error) => {
             eprintln!("pulc: `pulc keeper` is started by psid, not by hand (descriptor 3: {error})");
             ExitCode::FAILURE

@@ -11,6 +11,6 @@ mod serve;
 
 pub use life::{Arguments, main};
 pub use line::{Helped, Line};
-pub use message::fuzz;
+pub use message::{Part, fuzz};
 pub use permits::{Permits, USERS_FILE};
-pub use places::{CLIENTS_SOCKET, KEEPERS_SOCKET, is_roots_alone};
+pub use places::{CLIENTS_SOCKET, KEEPERS_SOCKET, is_roots_alone, rooms};

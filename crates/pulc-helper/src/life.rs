@@ -2,7 +2,7 @@
 //! `pulc up --system` and by the system's service manager. All of this is done as root, before anything of the network is read.
 
 use crate::forgotten;
-use crate::places::{CLIENTS_SOCKET, KEEPERS_SOCKET, is_roots_alone};
+use crate::places::{CLIENTS_SOCKET, KEEPERS_SOCKET, is_roots_alone, rooms};
 use crate::serve::{Helper, Places};
 use pulc_base::log;
 use pulc_hal::os::account::{self, Account};
@@ -12,7 +12,7 @@ use std::ffi::{CString, OsString};
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -77,6 +77,7 @@ fn begin(arguments: &Arguments) -> Result<Helper, String> {
     std::env::set_current_dir("/").map_err(|error| format!("cannot enter /: {error}"))?;
     let account = account_of(account)?;
     let lock = take(run_dir)?;
+    make_rooms(&rooms(state_dir))?;
     forgotten::clear(run_dir, account.uid);
     let listen = |name: &str| listen(&run_dir.join(name));
     let places = Places {
@@ -105,6 +106,21 @@ fn account_of(name: &str) -> Result<Account, String> {
              (useradd --system --no-create-home {name}) or name another (--as)"
         )),
     }
+}
+
+/// Makes the directory in which every user may make some, and remove nobody else's.
+fn make_rooms(directory: &Path) -> Result<(), String> {
+    let failed = |error: io::Error| format!("cannot make {}: {error}", directory.display());
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(failed(error)),
+    }
+    let data = std::fs::symlink_metadata(directory).map_err(failed)?;
+    if !data.is_dir() || data.uid() != 0 {
+        return Err(format!("{} must be a directory of root's", directory.display()));
+    }
+    std::fs::set_permissions(directory, Permissions::from_mode(0o1777)).map_err(failed)
 }
 
 /// Makes the directory and locks it: one daemon is found there.

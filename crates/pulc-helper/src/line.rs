@@ -1,7 +1,7 @@
 //! The daemon's end: asks the helper and waits for the answer. Blocks, at worst as long as the system's user database does: psid asks on
 //! threads that may.
 
-use crate::message::{Answer, MESSAGE_BYTES_MAX, Question};
+use crate::message::{Answer, MESSAGE_BYTES_MAX, Part, Question};
 use pulc_base::JobId;
 use pulc_hal::os::fdpass::Seqpacket;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -20,7 +20,7 @@ pub struct Line {
     watched: Seqpacket,
 }
 
-/// A keeper that the helper has started: its guardian, which is the helper's child.
+/// A keeper that the helper has started: its guardian, which is the helper's child. Or a clerk.
 #[derive(Debug)]
 pub struct Helped {
     pub pid: u32,
@@ -45,12 +45,12 @@ impl Line {
         self.ask(&Question::Ready, &[]).map(drop)
     }
 
-    /// A keeper of this user, with its line to psid.
+    /// A keeper or a clerk of this user, with its line to psid.
     ///
     /// # Errors
     /// Why not, in one line: the user is not permitted, is not known here, has another name here.
-    pub fn start_keeper(&self, uid: u32, name: &str, stays: bool, line: BorrowedFd<'_>) -> Result<Helped, String> {
-        let question = Question::Become { uid, stays, name: name.to_owned() };
+    pub fn start_as(&self, uid: u32, name: &str, part: Part, line: BorrowedFd<'_>) -> Result<Helped, String> {
+        let question = Question::Become { uid, part, name: name.to_owned() };
         match self.ask(&question, &[line])? {
             (Answer::Started { pid }, Some(pidfd)) => Ok(Helped { pid, pidfd }),
             other => Err(unfit(&other.0)),

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! READY                                  the daemon has begun: from now on it is started again when it dies
-//! BECOME  uid:u32 stays:u8 name          + the keeper's line as descriptor
+//! BECOME  uid:u32 part:u8 name           + the keeper's or clerk's line as descriptor
 //! CLEAR   job:u64 index:u32
 //! END     pid:u32
 //!
@@ -32,10 +32,10 @@ const DONE: u8 = 132;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Question {
     Ready,
-    /// Start a keeper as this user, who must have this name here; it outlives the daemon if it `stays`.
+    /// Start this as this user, who must have this name here.
     Become {
         uid: u32,
-        stays: bool,
+        part: Part,
         name: String,
     },
     /// Kill what is left here of a job whose keeper is dead. `index` is this node's place in the job.
@@ -47,6 +47,24 @@ pub enum Question {
     End {
         pid: u32,
     },
+}
+
+/// What a user's process is for; the last is the number that is sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Part {
+    /// A keeper that ends with the daemon.
+    Keeper = 0,
+    /// One that outlives it.
+    StayingKeeper = 1,
+    /// Opens the user's files for the daemon.
+    Clerk = 2,
+}
+
+impl Part {
+    fn of(number: u8) -> Option<Part> {
+        [Part::Keeper, Part::StayingKeeper, Part::Clerk].into_iter().find(|part| *part as u8 == number)
+    }
 }
 
 /// From the helper.
@@ -69,8 +87,8 @@ impl Question {
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Question::Ready => vec![READY],
-            Question::Become { uid, stays, name } => {
-                [&[BECOME][..], &uid.to_le_bytes(), &[u8::from(*stays)], name.as_bytes()].concat()
+            Question::Become { uid, part, name } => {
+                [&[BECOME][..], &uid.to_le_bytes(), &[*part as u8], name.as_bytes()].concat()
             }
             Question::Clear { job, index } => [&[CLEAR][..], &job.to_le_bytes(), &index.to_le_bytes()].concat(),
             Question::End { pid } => [&[END][..], &pid.to_le_bytes()].concat(),
@@ -84,12 +102,12 @@ impl Question {
             READY if rest.is_empty() => Some(Question::Ready),
             BECOME => {
                 let (uid, rest) = rest.split_first_chunk()?;
-                let (stays, name) = rest.split_first()?;
+                let (part, name) = rest.split_first()?;
                 let name = std::str::from_utf8(name).ok()?;
                 let shown = |c: char| !c.is_control() && !c.is_whitespace();
-                let fits = *stays <= 1 && !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(shown);
-                let uid = u32::from_le_bytes(*uid);
-                fits.then(|| Question::Become { uid, stays: *stays == 1, name: name.to_owned() })
+                let fits = !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(shown);
+                let (uid, part) = (u32::from_le_bytes(*uid), Part::of(*part).filter(|_| fits)?);
+                Some(Question::Become { uid, part, name: name.to_owned() })
             }
             CLEAR => {
                 let (job, rest) = rest.split_first_chunk()?;
@@ -161,7 +179,8 @@ mod tests {
         let name = "alice".to_owned();
         for question in [
             Question::Ready,
-            Question::Become { uid: 1000, stays: true, name },
+            Question::Become { uid: 1000, part: Part::StayingKeeper, name },
+            Question::Become { uid: 1, part: Part::Clerk, name: "b".to_owned() },
             Question::Clear { job: u64::MAX, index: 3 },
             Question::End { pid: 77 },
         ] {
@@ -177,12 +196,12 @@ mod tests {
 
     #[test]
     fn what_is_too_short_too_long_or_something_else_is_no_question() {
-        let good = Question::Become { uid: 1000, stays: false, name: "alice".to_owned() }.encode();
+        let good = Question::Become { uid: 1000, part: Part::Keeper, name: "alice".to_owned() }.encode();
         let mut bad: Vec<Vec<u8>> = (0..6).map(|end| good[..end].to_vec()).collect();
         bad.push([&good[..], b"\0"].concat());
         bad.push([&good[..], b" x"].concat());
         bad.push([&good[..6], &[0xff]].concat());
-        bad.push([&good[..5], &[2], &b"alice"[..]].concat());
+        bad.push([&good[..5], &[3], &b"alice"[..]].concat());
         bad.push([&good[..6], &vec![b'a'; NAME_BYTES_MAX + 1]].concat());
         bad.push(vec![READY, 0]);
         bad.push(vec![0]);

@@ -54,7 +54,7 @@ async fn serve(nodes: u32, keeper_program: CString, server: UnixStream) -> Resul
     for (number, config) in configs.into_iter().enumerate() {
         let (events, incoming) = mpsc::channel::<MeshEvent>(EVENTS);
         let mesh = Mesh::start(config, events)?;
-        let stage = Some(Staging::new(mesh.clone(), stage::passing().join(number.to_string())));
+        let stage = Some(Staging::new(mesh.clone(), stage::passing().join(number.to_string()), None));
         let keeper_program = keeper_program.clone();
         let config = JobsConfig {
             mesh: mesh.clone(),

@@ -3,6 +3,7 @@
 //! when the parts die. Needs root, as does what it tests.
 
 mod endings;
+mod files;
 mod rights;
 
 use pulc_testkit::cluster::{ENV_TAG, HANG};
@@ -48,9 +49,10 @@ impl Several {
         let directory = cluster.directory();
         let pulc = directory.join("pulc");
         fs::copy(env!("CARGO_BIN_EXE_pulc"), &pulc).unwrap();
-        let open = directory.join("open");
-        fs::create_dir(&open).unwrap();
-        fs::set_permissions(&open, fs::Permissions::from_mode(0o1777)).unwrap();
+        for open in ["open", "apart"].map(|name| directory.join(name)) {
+            fs::create_dir(&open).unwrap();
+            fs::set_permissions(&open, fs::Permissions::from_mode(0o1777)).unwrap();
+        }
         let passwd = |host: &str, third: &str| {
             let user = |name: &str, uid: u32| format!("{name}:x:{uid}:{uid}::/tmp:/bin/sh\n");
             let users = ["root:x:0:0::/root:/bin/sh\n".to_owned(), user("pulc-test", DAEMON), user("alice", ALICE.uid)];
@@ -78,10 +80,13 @@ impl Several {
     /// Says `pulc up --system` or its like where the test's users are known; none where there are no mount namespaces.
     pub fn up(&self, host: usize, words: &[&str]) -> Option<Finished> {
         let file = |name: &str| self.path(name).to_str().expect("a temporary path is text").to_owned();
-        let script = "mount --bind \"$0\" /etc/passwd && mount --bind \"$1\" /etc/group || exit 99; shift; exec \"$@\"";
+        let script = "mount --bind \"$0\" /etc/passwd && mount --bind \"$1\" /etc/group || exit 99; \
+                      test -z \"$2\" || mount -t tmpfs -o mode=1777 none \"$2\" || exit 99; shift 2; exec \"$@\"";
         let mut command = self.cluster.host(host).program_command("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-c", script]);
-        command.args([file(&format!("passwd-{host}")), file("group")]).arg(&self.pulc);
+        // Of the second host: a place that everybody may write to, and that is empty there.
+        let apart = if host == 1 { file("apart") } else { String::new() };
+        command.args([file(&format!("passwd-{host}")), file("group"), apart]).arg(&self.pulc);
         let (first, rest) = words.split_first().expect("a command");
         command.arg(first).args(["--system", "--as", "pulc-test", "--users", &file("users")]).args(rest);
         self.with_run_dir(&mut command, host);

@@ -52,9 +52,6 @@ fn every_users_processes_are_that_users_on_all_nodes() {
     assert!(root.code() != Some(0) && root.stderr.contains("nothing is run as root"), "{root:?}");
     let root = several.as_root(0, &["submit", "true"]);
     assert!(root.code() != Some(0) && root.stderr.contains("nothing is run as root"), "{root:?}");
-    // Files don't travel, which is said.
-    let staged = several.as_user(0, ALICE, &["run", "-n", "1", "--stage", "dir", "true"]);
-    assert!(staged.code() != Some(0) && staged.stderr.contains("files do not travel"), "{staged:?}");
     several.end();
 }
 

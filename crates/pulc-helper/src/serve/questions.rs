@@ -2,7 +2,7 @@
 
 use super::{Helper, Keeper};
 use crate::life::environment_of_user;
-use crate::message::{Answer, MESSAGE_BYTES_MAX, Question};
+use crate::message::{Answer, MESSAGE_BYTES_MAX, Part, Question};
 use crate::permits::Permits;
 use pulc_base::{JobId, boot, log};
 use pulc_hal::os::account;
@@ -42,8 +42,8 @@ impl Helper {
                 self.is_ready = true;
                 self.answer(&Answer::Done, &[]);
             }
-            (Some(Question::Become { uid, stays, name }), Some(line), None) => {
-                match self.become_user(uid, &name, stays, &line) {
+            (Some(Question::Become { uid, part, name }), Some(line), None) => {
+                match self.become_user(uid, &name, part, &line) {
                     Ok((pid, pidfd)) => self.answer(&Answer::Started { pid }, &[pidfd.as_fd()]),
                     Err(why) => self.answer(&refused(why), &[]),
                 }
@@ -74,7 +74,7 @@ impl Helper {
     }
 
     /// Starts the keeper program, and no other, as a user who may have processes here.
-    fn become_user(&mut self, uid: u32, name: &str, stays: bool, line: &OwnedFd) -> Result<(u32, OwnedFd), String> {
+    fn become_user(&mut self, uid: u32, name: &str, part: Part, line: &OwnedFd) -> Result<(u32, OwnedFd), String> {
         if self.keepers.len() >= KEEPERS_MAX {
             return Err(format!("{KEEPERS_MAX} keepers run already on this machine"));
         }
@@ -98,8 +98,11 @@ impl Helper {
         Permits::read(&self.users)?.allow(&account, &groups)?;
         let user = User { uid, gid: account.gid, groups };
         let mut argv = vec![c"pulc".to_owned(), c"keeper".to_owned()];
-        if stays {
-            argv.push(c"stays".to_owned());
+        let stays = part == Part::StayingKeeper;
+        match part {
+            Part::Keeper => {}
+            Part::StayingKeeper => argv.push(c"stays".to_owned()),
+            Part::Clerk => argv.push(c"clerk".to_owned()),
         }
         let start = Start {
             program: c"/proc/self/exe",

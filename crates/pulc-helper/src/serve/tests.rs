@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::line::Line;
-use crate::message::{Answer, MESSAGE_BYTES_MAX, Question};
+use crate::message::{Answer, MESSAGE_BYTES_MAX, Part, Question};
 use pulc_base::JobId;
 use pulc_hal::os::account;
 use std::os::fd::OwnedFd;
@@ -52,7 +52,7 @@ fn why(answer: &Answer) -> &str {
 }
 
 fn become_(uid: u32, name: &str) -> Vec<u8> {
-    Question::Become { uid, stays: false, name: name.to_owned() }.encode()
+    Question::Become { uid, part: Part::Keeper, name: name.to_owned() }.encode()
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn the_line_tells_what_was_refused_and_when_the_helper_is_gone() {
     let line = Line::new(OwnedFd::from(daemon)).unwrap();
     let (fd, _other) = UnixStream::pair().unwrap();
     let answered = std::thread::scope(|scope| {
-        let asking = scope.spawn(|| line.start_keeper(number_of("games"), "games", false, fd.as_fd()).unwrap_err());
+        let asking = scope.spawn(|| line.start_as(number_of("games"), "games", Part::Keeper, fd.as_fd()).unwrap_err());
         let begin = Instant::now();
         while !asking.is_finished() && begin.elapsed() < Duration::from_secs(60) {
             helper.hear();

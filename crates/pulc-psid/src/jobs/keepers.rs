@@ -6,7 +6,7 @@ use crate::keeper::remains::Remains;
 use pulc_base::{JobId, NodeId, boot, log};
 use pulc_hal::os::process::{Child, Group, Start, Starter};
 use pulc_hal::os::signals;
-use pulc_helper::{Helped, Line};
+use pulc_helper::{Helped, Line, Part};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid};
 use std::collections::HashSet;
@@ -148,7 +148,8 @@ pub async fn start_as_user(
 ) -> Result<(KeeperProcess, UnixStream), String> {
     let asking = tokio::task::spawn_blocking(move || {
         let (ours, theirs) = UnixStream::pair().map_err(|error| shortage(&error))?;
-        let Helped { pid, pidfd } = helper.start_keeper(uid, &name, stays, theirs.as_fd())?;
+        let part = if stays { Part::StayingKeeper } else { Part::Keeper };
+        let Helped { pid, pidfd } = helper.start_as(uid, &name, part, theirs.as_fd())?;
         Ok((KeeperProcess { who: Who::Helped(pidfd, pid, helper.clone()) }, ours))
     });
     asking.await.unwrap_or_else(|error| Err(error.to_string()))

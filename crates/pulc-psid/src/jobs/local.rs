@@ -11,6 +11,7 @@ use crate::stage::{self, Placed};
 use pulc_base::boot::{Boot, Gone, JobSecret};
 use pulc_base::{JobId, NodeId, Rank, log};
 use pulc_control::StopKind;
+use pulc_control::owner::Owner;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -337,11 +338,15 @@ impl Room {
         }
         let Some(mut part) = self.local.remove(&job) else { return };
         if let Some(room) = part.placed.room.take() {
+            let owner = Owner::of(&part.order.launch);
             // Then again, without it.
             self.local.insert(job, part);
-            let events = self.events.clone();
+            let (events, staging) = (self.events.clone(), self.config.stage.clone());
             tokio::spawn(async move {
-                let _ = tokio::task::spawn_blocking(move || stage::remove(&room)).await;
+                match staging {
+                    Some(staging) => staging.remove(room, owner).await,
+                    None => _ = tokio::task::spawn_blocking(move || stage::remove(&room)).await,
+                }
                 let _ = events.send(Event::Cleared(job)).await;
             });
             return;

@@ -7,6 +7,7 @@ use super::{Event, Room};
 use crate::keeper::message::Order;
 use crate::queue::order::{ENV_ARRAY, ENV_INDEX};
 use pulc_base::JobId;
+use pulc_control::owner::Owner;
 use pulc_control::queue::FileNames;
 use pulc_control::stage::{Output, Stage};
 use std::time::Duration;
@@ -101,8 +102,9 @@ impl Room {
         let Some(home) = home.filter(|_| !outputs.is_empty()) else { return false };
         part.returning = Some(Returning::Going);
         let (events, patient) = (self.events.clone(), part.order.queued.is_some());
+        let owner = Owner::of(&part.order.launch);
         tokio::spawn(async move {
-            let work = staging.give_back(job, room, outputs, home, patient);
+            let work = staging.give_back(job, room, outputs, owner, (home, patient));
             tokio::pin!(work);
             let outcome = loop {
                 match tokio::time::timeout(WORD, &mut work).await {

@@ -10,8 +10,9 @@ use crate::queue::order::ENV_ALLOCATION;
 use crate::stage::{Made, Staging, Ticker, Wanted};
 use pulc_base::{JobId, NodeId};
 use pulc_control::network;
+use pulc_control::owner::Owner;
 use pulc_control::queue::{JobSpec, QueueRequest};
-use pulc_control::stage::{Role, Stage};
+use pulc_control::stage::Stage;
 use pulc_control::{LaunchSpec, Reply, StopKind};
 use std::path::Path;
 use std::time::Duration;
@@ -19,9 +20,6 @@ use tokio::time::Instant;
 
 /// Between two words of a node to the one above it.
 const PAUSE: Duration = Duration::from_millis(400);
-
-const NOTHING_TRAVELS: &str = "files do not travel where a daemon serves several users: leave --stage, --stage-in and --stage-out \
-                               out, and name programs and files by paths that all nodes have";
 
 impl Room {
     /// Looks at the files that a job brings along, if it does, and gives its launch order.
@@ -41,9 +39,9 @@ impl Room {
             }
             Err(why) => return self.not_dispatched(id, &why),
         };
-        let (events, ticker) = (self.events.clone(), self.ticker(id));
+        let (events, ticker, owner) = (self.events.clone(), self.ticker(id), Owner::of(&order.launch));
         tokio::spawn(async move {
-            let surveyed = staging.survey(stage, false, ticker).await;
+            let surveyed = staging.survey(stage, owner, false, ticker).await;
             let _ = events.send(Event::Surveyed(id, Box::new(order), surveyed)).await;
         });
     }
@@ -74,12 +72,6 @@ impl Room {
     /// What a launch brings along, and who sees to it.
     fn stage_of(&self, launch: &LaunchSpec) -> Result<Option<(Staging, Stage)>, String> {
         let Some(stage) = Stage::of(launch)? else { return Ok(None) };
-        if self.serves_several() {
-            // This daemon must not read as itself what a client merely names.
-            let named =
-                stage.directory || !stage.outputs.is_empty() || stage.files.iter().any(|file| file.role == Role::Input);
-            return if named { Err(NOTHING_TRAVELS.to_owned()) } else { Ok(None) };
-        }
         let staging =
             self.config.stage.clone().ok_or("nothing can travel with a job here: this psid has no place for it")?;
         Ok(Some((staging, stage)))
@@ -95,7 +87,7 @@ impl Room {
     /// What this node's part of a job brings along: wanted from now on, so that those below us in the tree can ask us for it.
     pub(super) fn wanted(&self, part: &LocalJob) -> Result<Option<(Staging, Wanted)>, String> {
         let Some((staging, stage)) = self.stage_of(&part.order.launch)? else { return Ok(None) };
-        let wanted = staging.want(stage);
+        let wanted = staging.want(stage, Owner::of(&part.order.launch));
         Ok(Some((staging, wanted)))
     }
 
@@ -195,10 +187,10 @@ impl Room {
         match self.stage_of(&spec.launch) {
             Ok(Some((staging, stage))) => {
                 let Some(sender) = self.clients.get(&client).map(|client| client.sender.clone()) else { return };
-                let events = self.events.clone();
+                let (events, owner) = (self.events.clone(), Owner::of(&spec.launch));
                 tokio::spawn(async move {
                     let ticker = Ticker::new(move || _ = sender.send(Reply::Staging));
-                    let surveyed = staging.survey(stage, true, ticker).await;
+                    let surveyed = staging.survey(stage, owner, true, ticker).await;
                     let _ = events.send(Event::Submitted(client, spec, surveyed)).await;
                 });
             }

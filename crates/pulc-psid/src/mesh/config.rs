@@ -12,11 +12,13 @@ use pulc_base::{NodeId, PROTOCOL_VERSION};
 use std::net::{SocketAddr, TcpListener};
 
 /// Version of what daemons say to each other: in steps of a hundred that of PULC's other protocols, and its own.
-pub const VERSION: u32 = VERSIONS_OF_A_KIND * PROTOCOL_VERSION + 6;
+pub const VERSION: u32 = VERSIONS_OF_A_KIND * PROTOCOL_VERSION + 7;
+/// The first that takes back files of several users.
+pub const WITH_USERS_FILES: u32 = VERSIONS_OF_A_KIND * PROTOCOL_VERSION + 7;
 /// Versions of one hundred may meet in a cluster.
 pub(crate) const VERSIONS_OF_A_KIND: u32 = 100;
 /// The oldest version that this one can still speak; of the same hundred.
-pub(crate) const OLDEST_SPOKEN: u32 = VERSION;
+pub(crate) const OLDEST_SPOKEN: u32 = VERSIONS_OF_A_KIND * PROTOCOL_VERSION + 6;
 /// Where daemons listen unless told otherwise; if it is taken, a free port.
 pub const DEFAULT_PORT: u16 = 7852;
 

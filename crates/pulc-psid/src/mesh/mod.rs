@@ -18,7 +18,7 @@ mod tests;
 mod tls;
 mod wire;
 
-pub use config::{DEFAULT_PORT, MeshConfig, PARAMS, VERSION, check_free};
+pub use config::{DEFAULT_PORT, MeshConfig, PARAMS, VERSION, WITH_USERS_FILES, check_free};
 pub(crate) use fuzz::{certificates as fuzz_certificates, frames as fuzz_frames};
 pub use join::{Joined, join};
 

@@ -12,6 +12,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Between two words that a copy goes on.
+const COPIED_AT_A_TIME: u64 = 16 << 20;
 /// Copies that are on their way have names of their own.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
@@ -23,9 +25,6 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 /// # Blocking
 /// Until the copy is on disk.
 pub fn deliver(from: &Path, target: &Path, mode: Option<u32>) -> Result<(), String> {
-    let failed = |error: io::Error| format!("cannot write {}: {}", target.display(), shortage(&error));
-    let target = replaced(target)?;
-    let directory = target.parent().ok_or_else(|| format!("{} is no name of a file", target.display()))?;
     let read = |error: io::Error| shortage(&error);
     // Not a FIFO that nobody opens at the other end.
     if !fs::metadata(from).map_err(read)?.is_file() {
@@ -33,6 +32,20 @@ pub fn deliver(from: &Path, target: &Path, mode: Option<u32>) -> Result<(), Stri
     }
     let mut source = File::open(from).map_err(read)?;
     let mode = mode.map_or_else(|| source.metadata().map(|data| data.permissions().mode()), Ok).map_err(read)?;
+    deliver_from(&mut source, target, mode, &|| ())
+}
+
+/// The same out of an open file. `tick` is called while a long one is written.
+///
+/// # Errors
+/// One line; what was there before is there then.
+///
+/// # Blocking
+/// Until the copy is on disk.
+pub fn deliver_from(source: &mut File, target: &Path, mode: u32, tick: &dyn Fn()) -> Result<(), String> {
+    let failed = |error: io::Error| format!("cannot write {}: {}", target.display(), shortage(&error));
+    let target = replaced(target)?;
+    let directory = target.parent().ok_or_else(|| format!("{} is no name of a file", target.display()))?;
     fs::create_dir_all(directory).map_err(failed)?;
     let name = format!(".pulc-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     let passing = directory.join(name);
@@ -46,16 +59,23 @@ pub fn deliver(from: &Path, target: &Path, mode: Option<u32>) -> Result<(), Stri
         fs::rename(&passing, &target)?;
         File::open(directory)?.sync_all()
     };
-    let write = || {
+    let mut write = || {
         let (mut own, named) = open(directory, &passing)?;
-        io::copy(&mut source, &mut own)?;
+        copy_with(source, &mut own, tick)?;
         settle(&own, named)
     };
-    let mut write = write;
     write().map_err(|error| {
         let _ = fs::remove_file(&passing);
         failed(error)
     })
+}
+
+/// Copies what is left in a file, with a word in between.
+pub(super) fn copy_with(source: &mut File, own: &mut File, tick: &dyn Fn()) -> io::Result<()> {
+    while io::copy(&mut io::Read::take(&mut *source, COPIED_AT_A_TIME), own)? == COPIED_AT_A_TIME {
+        tick();
+    }
+    Ok(())
 }
 
 /// What is to be replaced: a link's own place stays a link.

@@ -3,19 +3,23 @@
 //! node is told so, and only then the job is over. What can't be delivered is kept on the node and said. A node that comes back offers
 //! again, and a home that has it already takes it once more.
 
+use super::clerk::Ask;
 use super::deliver::deliver;
 use super::known::Whose;
+use super::users::{Clerk, blocking, bytes};
 use super::{StageMsg, Staging, Ticker, lock};
+use crate::mesh::WITH_USERS_FILES;
 use crate::peer_message::PeerMsg;
 use pulc_base::{JobId, NodeId, log};
-use pulc_control::NodeState;
+use pulc_control::owner::Owner;
 use pulc_control::stage::{Content, FILES_MAX, Output, Role, StageFile, as_path};
+use pulc_control::{NodeInfo, NodeState};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
@@ -39,6 +43,8 @@ pub struct Offer {
     pub path: Vec<u8>,
     pub mode: u32,
     pub target: Vec<u8>,
+    /// As whom it is put there, where there are several users.
+    pub owner: Option<Owner>,
 }
 
 /// What a home says about an offer.
@@ -90,14 +96,15 @@ impl Staging {
         job: JobId,
         room: PathBuf,
         outputs: Vec<Output>,
-        home: NodeId,
-        patient: bool,
+        owner: Option<Owner>,
+        (home, patient): (NodeId, bool),
     ) -> Result<(), String> {
+        let owner = owner.filter(|_| self.inner.several.is_some());
         let mut failures = Vec::new();
         for output in outputs {
             let path = room.join("work").join(as_path(&output.name));
-            if let Err(why) = self.give(&path, as_path(&output.path), home, patient).await {
-                let kept = self.keep_back(job, path, &output.name).await;
+            if let Err(why) = self.give(&path, as_path(&output.path), owner.as_ref(), (home, patient)).await {
+                let kept = self.keep_back(job, path, &output.name, owner.as_ref()).await;
                 let kept = kept.map(|place| format!("; it is kept as {}", place.display())).unwrap_or_default();
                 failures.push(format!("{} does not come back: {why}{kept}", as_path(&output.name).display()));
             }
@@ -106,28 +113,54 @@ impl Staging {
     }
 
     /// A file, or all that is in a directory.
-    async fn give(&self, path: &Path, target: &Path, home: NodeId, patient: bool) -> Result<(), String> {
+    async fn give(&self, path: &Path, target: &Path, owner: Option<&Owner>, to: (NodeId, bool)) -> Result<(), String> {
         let (path, target) = (path.to_owned(), target.to_owned());
+        let clerk = self.clerk(owner).await?;
+        let lists = clerk.clone();
         let files = blocking(move || {
             let mut files = Vec::new();
-            list(&mut files, &path, &target, 0).map(|()| files)
+            match lists {
+                Some(clerk) => clerk.list(&path, &target),
+                None => list(&mut files, &path, &target, 0).map(|()| files),
+            }
         });
         for (path, target) in files.await? {
-            self.give_one(&path, &target, home, patient).await?;
+            self.give_one(&path, &target, owner.zip(clerk.clone()), to).await?;
         }
         Ok(())
     }
 
-    async fn give_one(&self, path: &Path, target: &Path, home: NodeId, patient: bool) -> Result<(), String> {
+    async fn give_one(
+        &self,
+        path: &Path,
+        target: &Path,
+        user: Option<(&Owner, Arc<Clerk>)>,
+        (home, patient): (NodeId, bool),
+    ) -> Result<(), String> {
         let (staging, own, place) = (self.clone(), path.to_owned(), target.to_owned());
+        let (owner, clerk) = user.unzip();
         if home == self.inner.mesh.me() {
-            return blocking(move || deliver(&own, &place, None)).await;
+            return blocking(move || match clerk {
+                Some(clerk) => clerk.done(&Ask::DeliverOwn { from: bytes(&own), target: bytes(&place) }, None, &|| ()),
+                None => deliver(&own, &place, None),
+            })
+            .await;
         }
-        let (content, mode) = blocking(move || staging.inner.store.known().look(&own, Whose::Users, &|| ())).await?;
+        let looked = move || match clerk {
+            Some(clerk) => clerk.take(&staging.inner.store, &own, &|| ()),
+            None => staging.inner.store.known().look(&own, Whose::Users, &|| ()),
+        };
+        let (content, mode) = blocking(looked).await?;
+        let too_old = |known: &NodeInfo| known.id == home && known.version < WITH_USERS_FILES;
+        if owner.is_some() && self.inner.mesh.nodes().iter().any(too_old) {
+            return Err(format!(
+                "the daemon of node {home}, where the job was asked for, does not take files of several users yet; upgrade it"
+            ));
+        }
         let until = Instant::now() + if patient { AWAY } else { Duration::ZERO };
         loop {
             if self.is_up(home)
-                && let Some(outcome) = self.offer(home, content, path, mode, target).await
+                && let Some(outcome) = self.offer(home, content, (path, mode), target, owner).await
             {
                 return outcome;
             }
@@ -148,13 +181,18 @@ impl Staging {
         &self,
         home: NodeId,
         content: Content,
-        path: &Path,
-        mode: u32,
+        (path, mode): (&Path, u32),
         target: &Path,
+        owner: Option<&Owner>,
     ) -> Option<Result<(), String>> {
-        let bytes = |path: &Path| path.as_os_str().as_encoded_bytes().to_vec();
         let (ticket, mut words) = self.inner.offers.add(home);
-        let message = StageMsg::Offer { ticket, content, path: bytes(path), mode, target: bytes(target) };
+        let (path, target) = (bytes(path), bytes(target));
+        let message = match owner {
+            Some(Owner { uid, name, .. }) => {
+                StageMsg::OfferOf { ticket, content, path, mode, target, uid: *uid, name: name.clone() }
+            }
+            None => StageMsg::Offer { ticket, content, path, mode, target },
+        };
         let outcome = match self.inner.mesh.send_wait(home, PeerMsg::Stage(message)).await {
             Err(_) => None,
             Ok(()) => loop {
@@ -196,16 +234,27 @@ impl Staging {
     }
 
     async fn take_back(&self, from: NodeId, offer: Offer) -> Result<(), String> {
-        let Offer { content, path, mode, target, .. } = offer;
+        let Offer { content, path, mode, target, owner, .. } = offer;
+        // Before anything travels: a user who is unknown here gets nothing.
+        let clerk = self.clerk(owner.as_ref()).await?;
         let file = StageFile { role: Role::Input, name: b"output".to_vec(), path, mode, content };
         let claim = self.claim(content);
-        let cached = self.ensure(&file, claim, from, &Ticker::new(|| ())).await?;
+        let cached = self.ensure(&file, claim, (from, None), None, &Ticker::new(|| ())).await?;
         let target = as_path(&target).to_owned();
-        blocking(move || deliver(&cached, &target, Some(mode))).await
+        blocking(move || match clerk {
+            Some(clerk) => clerk.deliver(&cached, &target, mode),
+            None => deliver(&cached, &target, Some(mode)),
+        })
+        .await
     }
 
     /// What can't be delivered stays on this node, out of the job's directory.
-    async fn keep_back(&self, job: JobId, path: PathBuf, name: &[u8]) -> Option<PathBuf> {
+    async fn keep_back(&self, job: JobId, path: PathBuf, name: &[u8], owner: Option<&Owner>) -> Option<PathBuf> {
+        if let Some(several) = &self.inner.several {
+            let (place, clerk) = (several.kept(job, name), self.clerk(owner).await.ok().flatten()?);
+            let ask = Ask::Keep { from: bytes(&path), to: bytes(&place) };
+            return blocking(move || clerk.done(&ask, None, &|| ())).await.ok().map(|()| place);
+        }
         let place = self.inner.store.root().join(KEPT).join(job.to_string()).join(as_path(name));
         let work = move || {
             fs::symlink_metadata(&path).map_err(|error| error.to_string())?;
@@ -230,12 +279,13 @@ pub(super) fn forget(kept: &Path, age: Duration) {
     }
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<T, String> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string()))
-}
-
 /// The files that come back, each with its place at home. Not through links of the job's into other directories.
-fn list(files: &mut Vec<(PathBuf, PathBuf)>, path: &Path, target: &Path, depth: usize) -> Result<(), String> {
+pub(super) fn list(
+    files: &mut Vec<(PathBuf, PathBuf)>,
+    path: &Path,
+    target: &Path,
+    depth: usize,
+) -> Result<(), String> {
     let inside = |error: std::io::Error| match depth {
         0 => error.to_string(),
         _ => format!("{}: {error}", path.file_name().unwrap_or(OsStr::new("?")).display()),

@@ -46,4 +46,14 @@ pub enum StageMsg {
         ticket: u64,
         outcome: Result<(), String>,
     },
+    /// As [`StageMsg::Offer`], of a job of this user's, where nodes serve several.
+    OfferOf {
+        ticket: u64,
+        content: Content,
+        path: Vec<u8>,
+        mode: u32,
+        target: Vec<u8>,
+        uid: u32,
+        name: String,
+    },
 }

@@ -8,14 +8,16 @@
 //! work/      inputs; the job's working directory, if it has one of its own
 //! ```
 
+use super::deliver::copy_with;
 use super::store::make_directory;
 use crate::error::shortage;
 use pulc_base::{JobId, NodeId, log};
 use pulc_control::stage::{Role, Stage, StageFile, as_path};
 use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 /// Where a job finds on this node what it brought along. What is absent is where the job says.
@@ -28,16 +30,117 @@ pub struct Placed {
     pub directory: Option<PathBuf>,
 }
 
+/// Where directories of jobs are, under the root of the cache, where one user has all.
+pub const ROOMS: &str = "jobs";
+
 /// Where the directory of a job on a node is.
-pub fn room_of(root: &Path, job: JobId, node: NodeId) -> PathBuf {
-    root.join("jobs").join(format!("{job}-{node}"))
+pub fn room_of(rooms: &Path, job: JobId, node: NodeId) -> PathBuf {
+    rooms.join(format!("{job}-{node}"))
 }
 
-/// Makes the directory of a job on a node. `found` tells for each file of the stage where it is here.
-///
-/// # Errors
-/// One line; nothing is left then.
-pub fn place(root: &Path, job: JobId, node: NodeId, stage: &Stage, found: &[PathBuf]) -> Result<Placed, String> {
+/// One step of filling a job's directory; those above a path have been made by then, or are made by the step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Step {
+    /// A link into the cache, or a copy that is not to be written to.
+    Given {
+        #[serde(with = "bytes_of")]
+        from: PathBuf,
+        #[serde(with = "bytes_of")]
+        to: PathBuf,
+    },
+    /// A copy of the job's own.
+    Copy {
+        #[serde(with = "bytes_of")]
+        from: PathBuf,
+        #[serde(with = "bytes_of")]
+        to: PathBuf,
+        mode: u32,
+    },
+    Symlink {
+        #[serde(with = "bytes_of")]
+        from: PathBuf,
+        #[serde(with = "bytes_of")]
+        to: PathBuf,
+    },
+    Directory {
+        #[serde(with = "bytes_of")]
+        at: PathBuf,
+    },
+}
+
+/// Paths are bytes, which need not be text.
+mod bytes_of {
+    use pulc_control::stage::as_path;
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+    use std::path::{Path, PathBuf};
+
+    pub fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+        path.as_os_str().as_encoded_bytes().serialize(serializer)
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(deserializer: D) -> Result<PathBuf, D::Error> {
+        Vec::<u8>::deserialize(deserializer).map(|bytes| as_path(&bytes).to_owned())
+    }
+}
+
+impl Step {
+    /// The file that is copied.
+    pub fn source(&self) -> Option<&Path> {
+        match self {
+            Step::Given { from, .. } | Step::Copy { from, .. } => Some(from),
+            Step::Symlink { .. } | Step::Directory { .. } => None,
+        }
+    }
+
+    fn target(&self) -> &Path {
+        match self {
+            Step::Given { to, .. } | Step::Copy { to, .. } | Step::Symlink { to, .. } => to,
+            Step::Directory { at } => at,
+        }
+    }
+
+    fn prepare(&self) -> io::Result<()> {
+        self.target().parent().map_or(Ok(()), make_directory)
+    }
+
+    /// `root`: of the cache, where links into it may be made.
+    ///
+    /// # Errors
+    /// One line.
+    pub fn perform(&self, root: Option<&Path>) -> Result<(), String> {
+        let made = self.prepare().and_then(|()| match self {
+            Step::Given { from, to } => link(root, from, to),
+            Step::Copy { from, to, mode } => copy(&mut File::open(from)?, to, *mode, &|| ()),
+            Step::Symlink { from, to } => symlink(from, to),
+            Step::Directory { at } => make_directory(at),
+        });
+        made.map_err(|error| failed(self.target(), &error))
+    }
+
+    /// With what is copied as open file.
+    ///
+    /// # Errors
+    /// One line.
+    pub fn perform_from(&self, file: &mut File, tick: &dyn Fn()) -> Result<(), String> {
+        let made = self.prepare().and_then(|()| match self {
+            Step::Given { to, .. } => copy(file, to, GIVEN, tick),
+            Step::Copy { to, mode, .. } => copy(file, to, *mode, tick),
+            Step::Symlink { .. } | Step::Directory { .. } => Err(io::ErrorKind::InvalidInput.into()),
+        });
+        made.map_err(|error| failed(self.target(), &error))
+    }
+}
+
+/// What a program or library may be used for that a job is given.
+const GIVEN: u32 = 0o500;
+
+fn failed(path: &Path, error: &io::Error) -> String {
+    format!("cannot make {}: {}", path.display(), shortage(error))
+}
+
+/// What is to be in the directory of a job on a node, and how it gets there. `found` tells for each file of the stage where it is here.
+/// Without a room, if there is nothing to be made.
+pub fn plan(room: &Path, stage: &Stage, found: &[PathBuf]) -> (Placed, Vec<Step>) {
     let all = || stage.files.iter().zip(found);
     let moved = |file: &StageFile, path: &Path| path != as_path(&file.path);
     let program = all().find(|(file, path)| file.role == Role::Program && moved(file, path));
@@ -45,44 +148,46 @@ pub fn place(root: &Path, job: JobId, node: NodeId, stage: &Stage, found: &[Path
     let wants_libraries =
         |(file, path): &(&StageFile, &PathBuf)| file.role == Role::Library && (program.is_some() || moved(file, path));
     if program.is_none() && !stage.directory && !all().any(|one| wants_libraries(&one)) {
-        return Ok(Placed::default());
+        return (Placed::default(), Vec::new());
     }
-    let room = room_of(root, job, node);
-    let mut placed = Placed { room: Some(room.clone()), ..Placed::default() };
-    let mut fill = || -> Result<(), String> {
-        let failed = |path: &Path, error: io::Error| format!("cannot make {}: {}", path.display(), shortage(&error));
-        // The last job of before may take what is above it away in the same moment.
-        let made =
-            (0..10).map(|_| make_directory(&room)).find(|made| !gone(made)).unwrap_or_else(|| make_directory(&room));
-        made.map_err(|error| failed(&room, error))?;
-        let directory = |name: &str| {
-            let path = room.join(name);
-            make_directory(&path).map_err(|error| failed(&path, error)).map(|()| path)
-        };
-        if let Some((file, path)) = program {
-            let own = directory("bin")?.join(as_path(&file.name));
-            link(root, path, &own).map_err(|error| failed(&own, error))?;
-            placed.program = Some(own);
+    let (mut placed, mut steps) = (Placed { room: Some(room.to_owned()), ..Placed::default() }, Vec::new());
+    if let Some((file, path)) = program {
+        let own = room.join("bin").join(as_path(&file.name));
+        steps.push(Step::Given { from: path.clone(), to: own.clone() });
+        placed.program = Some(own);
+    }
+    for (file, path) in all().filter(wants_libraries) {
+        let libraries = room.join("lib");
+        let (from, to) = (path.clone(), libraries.join(as_path(&file.name)));
+        steps.push(if moved(file, path) { Step::Given { from, to } } else { Step::Symlink { from, to } });
+        placed.libraries = Some(libraries);
+    }
+    if stage.directory {
+        let work = room.join("work");
+        steps.push(Step::Directory { at: work.clone() });
+        for (file, path) in all().filter(|(file, _)| file.role == Role::Input) {
+            let to = work.join(as_path(&file.name));
+            steps.push(Step::Copy { from: path.clone(), to, mode: file.mode });
         }
-        for (file, path) in all().filter(wants_libraries) {
-            let libraries = directory("lib")?;
-            let own = libraries.join(as_path(&file.name));
-            let made = if moved(file, path) { link(root, path, &own) } else { symlink(path, &own) };
-            made.map_err(|error| failed(&own, error))?;
-            placed.libraries = Some(libraries);
-        }
-        if stage.directory {
-            let work = directory("work")?;
-            for (file, path) in all().filter(|(file, _)| file.role == Role::Input) {
-                let own = work.join(as_path(&file.name));
-                let above = own.parent().map_or(Ok(()), make_directory);
-                above.and_then(|()| copy(path, &own, file.mode)).map_err(|error| failed(&own, error))?;
-            }
-            placed.directory = Some(work);
-        }
-        Ok(())
-    };
-    match fill() {
+        placed.directory = Some(work);
+    }
+    (placed, steps)
+}
+
+/// Makes the directory of a job on a node.
+///
+/// # Errors
+/// One line; nothing is left then.
+pub fn place(root: &Path, job: JobId, node: NodeId, stage: &Stage, found: &[PathBuf]) -> Result<Placed, String> {
+    let room = room_of(&root.join(ROOMS), job, node);
+    let (placed, steps) = plan(&room, stage, found);
+    if placed.room.is_none() {
+        return Ok(placed);
+    }
+    // The last job of before may take what is above it away in the same moment.
+    let made = (0..10).map(|_| make_directory(&room)).find(|made| !gone(made)).unwrap_or_else(|| make_directory(&room));
+    let filled = made.map_err(|error| failed(&room, &error));
+    match filled.and_then(|()| steps.iter().try_for_each(|step| step.perform(Some(root)))) {
         Ok(()) => Ok(placed),
         Err(why) => {
             remove(&room);
@@ -91,24 +196,32 @@ pub fn place(root: &Path, job: JobId, node: NodeId, stage: &Stage, found: &[Path
     }
 }
 
+/// A directory for a job where others make theirs.
+///
+/// # Errors
+/// One line, also if there is one of this name: it may be anybody's.
+pub fn make_room(room: &Path) -> Result<(), String> {
+    fs::DirBuilder::new().mode(0o700).create(room).map_err(|error| failed(room, &error))
+}
+
 fn gone(made: &io::Result<()>) -> bool {
     made.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 /// A link into the cache; a copy where links can't be had, and of a user's file, which may change.
-fn link(root: &Path, from: &Path, to: &Path) -> io::Result<()> {
-    match from.starts_with(root).then(|| fs::hard_link(from, to)) {
+fn link(root: Option<&Path>, from: &Path, to: &Path) -> io::Result<()> {
+    let in_cache = root.is_some_and(|root| from.starts_with(root));
+    match in_cache.then(|| fs::hard_link(from, to)) {
         Some(Ok(())) => Ok(()),
         Some(Err(error)) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
-        _ => copy(from, to, 0o500),
+        _ => copy(&mut File::open(from)?, to, GIVEN, &|| ()),
     }
 }
 
-/// A copy of the job's own, which it may write to whatever the original says.
-fn copy(from: &Path, to: &Path, mode: u32) -> io::Result<()> {
-    let mut source = File::open(from)?;
+/// A copy that its job may read and write, whatever the original says.
+fn copy(source: &mut File, to: &Path, mode: u32, tick: &dyn Fn()) -> io::Result<()> {
     let mut own = File::options().write(true).create_new(true).open(to)?;
-    io::copy(&mut source, &mut own)?;
+    copy_with(source, &mut own, tick)?;
     own.set_permissions(Permissions::from_mode(mode & 0o777 | 0o600))
 }
 
@@ -167,12 +280,17 @@ impl Held {
 
 /// Removes directories of jobs that nobody uses any more: those of an earlier life of the daemon.
 pub fn sweep(root: &Path) {
-    for entry in fs::read_dir(root.join("jobs")).into_iter().flatten().flatten() {
-        let free = File::open(entry.path())
-            .is_ok_and(|directory| flock(&directory, FlockOperation::NonBlockingLockExclusive).is_ok());
-        if free {
-            remove(&entry.path());
-        }
+    for entry in fs::read_dir(root.join(ROOMS)).into_iter().flatten().flatten() {
+        sweep_one(&entry.path());
+    }
+}
+
+/// The same of one.
+pub fn sweep_one(room: &Path) {
+    let free =
+        File::open(room).is_ok_and(|directory| flock(&directory, FlockOperation::NonBlockingLockExclusive).is_ok());
+    if free {
+        remove(room);
     }
 }
 

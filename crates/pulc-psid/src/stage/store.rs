@@ -197,6 +197,20 @@ impl Coming {
         self.have
     }
 
+    /// Lets it be found by what has come.
+    ///
+    /// # Errors
+    /// One line.
+    pub fn finish_as_it_is(mut self) -> Result<Content, String> {
+        let content = Content { hash: *self.hasher.finalize().as_bytes(), bytes: self.have };
+        // What is there already may be in use, and is the same.
+        if self.have == self.content.bytes && self.store.find(&content, &|| ()).is_some() {
+            return Ok(content);
+        }
+        self.content.hash = content.hash;
+        self.finish().map(|_| content)
+    }
+
     /// Checks that it is what it should be and lets it be found.
     ///
     /// # Errors

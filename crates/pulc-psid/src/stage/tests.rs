@@ -39,7 +39,7 @@ async fn nodes(name: &str, count: usize, other: Option<Other>) -> Vec<Node> {
         let (events, mut incoming) = mpsc::channel(64);
         let mesh = Mesh::start(config, events).unwrap();
         let root = directory(&format!("{name}-{number}"));
-        let staging = Staging::new(mesh.clone(), root.clone());
+        let staging = Staging::new(mesh.clone(), root.clone(), None);
         let (own, behind) = (mesh.clone(), staging.clone());
         let other = other.filter(|_| number + 1 == count);
         tokio::spawn(async move {
@@ -72,7 +72,7 @@ async fn surveyed(node: &Node, bytes: usize, keep: bool) -> (Stage, Vec<u8>) {
     fs::write(&path, &text).unwrap();
     let files = vec![file(Role::Input, "input", path.to_str().unwrap())];
     let stage = Stage { directory: true, files, ..Stage::default() };
-    (node.staging.survey(stage, keep, quiet()).await.unwrap(), text)
+    (node.staging.survey(stage, None, keep, quiet()).await.unwrap(), text)
 }
 
 /// Each node sees the first one's files: that they don't have them is what is tested.
@@ -102,8 +102,9 @@ fn a_file_goes_from_node_to_node_and_comes_once() {
         let (stage, text) = surveyed(&nodes[0], 3_000_001, false).await;
         // The last asks the middle one, which has only begun to ask the first.
         let (first, middle) = (nodes[0].mesh.me(), nodes[1].mesh.me());
-        let wanted: Vec<Wanted> = nodes[1..].iter().map(|node| node.staging.want(hidden(stage.clone()))).collect();
-        let again = nodes[1].staging.want(hidden(stage.clone()));
+        let wanted: Vec<Wanted> =
+            nodes[1..].iter().map(|node| node.staging.want(hidden(stage.clone()), None)).collect();
+        let again = nodes[1].staging.want(hidden(stage.clone()), None);
         let [one, two] = <[Wanted; 2]>::try_from(wanted).ok().unwrap();
         let (at_two, at_one, twice) = tokio::join!(
             nodes[2].staging.stage(JobId(1), two, middle, quiet()),
@@ -129,9 +130,9 @@ fn what_was_kept_at_submission_travels_though_it_was_changed_and_else_that_is_sa
             let nodes = nodes("changed", 2, None).await;
             let (stage, text) = surveyed(&nodes[0], 300_000, keep).await;
             fs::write(nodes[0].root.join("input"), "something else").unwrap();
-            let wanted = nodes[1].staging.want(hidden(stage.clone()));
+            let wanted = nodes[1].staging.want(hidden(stage.clone()), None);
             let made = nodes[1].staging.stage(JobId(1), wanted, nodes[0].mesh.me(), quiet()).await;
-            let at_home = nodes[0].staging.want(stage);
+            let at_home = nodes[0].staging.want(stage, None);
             let at_home = nodes[0].staging.stage(JobId(1), at_home, nodes[0].mesh.me(), quiet()).await;
             for made in [made, at_home] {
                 match made.map(Made::take) {
@@ -170,7 +171,7 @@ fn a_node_that_sends_something_else_is_found_out_and_nothing_of_it_is_kept() {
             let nodes = nodes("liar", 2, Some(other)).await;
             let (stage, _) = surveyed(&nodes[0], 400_000, false).await;
             fs::remove_file(nodes[0].root.join("input")).unwrap();
-            let wanted = nodes[0].staging.want(hidden(stage));
+            let wanted = nodes[0].staging.want(hidden(stage), None);
             let made = nodes[0].staging.stage(JobId(1), wanted, nodes[1].mesh.me(), quiet()).await;
             let why = made.err().unwrap();
             assert!(why.contains(said), "{why}");
@@ -205,17 +206,17 @@ fn a_job_that_is_stopped_in_the_middle_leaves_nothing_and_keeps_nobody_waiting()
         let nodes = nodes("stopped", 2, Some(silent)).await;
         let (stage, text) = surveyed(&nodes[0], 400_000, false).await;
         let asked = hidden(stage.clone());
-        let wanted = nodes[0].staging.want(asked.clone());
+        let wanted = nodes[0].staging.want(asked.clone(), None);
         let (staging, from) = (nodes[0].staging.clone(), nodes[1].mesh.me());
         let fetching = tokio::spawn(async move { staging.stage(JobId(1), wanted, from, quiet()).await });
         while count(&nodes[0], "coming") == 0 {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         // Another job that wants it and finds it here.
-        let other = nodes[0].staging.want(stage);
+        let other = nodes[0].staging.want(stage, None);
         fetching.abort();
         let made = nodes[0].staging.stage(JobId(2), other, nodes[0].mesh.me(), quiet()).await.ok().unwrap();
-        assert_eq!(fs::read(made.0.directory.as_ref().unwrap().join("input")).unwrap(), text);
+        assert_eq!(fs::read(made.placed.directory.as_ref().unwrap().join("input")).unwrap(), text);
         drop(made);
         assert!(lock(&nodes[0].staging.inner.pending).is_empty() && lock(&nodes[0].staging.inner.incoming).is_empty());
         assert_eq!((count(&nodes[0], "coming"), count(&nodes[0], "jobs")), (0, 0));
@@ -228,7 +229,7 @@ fn what_cannot_travel_is_named() {
     on_a_runtime(async {
         let nodes = nodes("named", 1, None).await;
         let stage = Stage { directory: true, files: vec![file(Role::Input, "x", "/no/such/file")], ..Stage::default() };
-        let why = nodes[0].staging.survey(stage, false, quiet()).await.unwrap_err();
+        let why = nodes[0].staging.survey(stage, None, false, quiet()).await.unwrap_err();
         assert!(why.starts_with("/no/such/file cannot travel with the job: No such file"), "{why}");
         assert!(!Path::new("/no/such").exists());
         finish(nodes);
