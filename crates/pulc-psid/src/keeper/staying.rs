@@ -117,7 +117,11 @@ impl Keeper {
 
     /// The line to psid is closed. Whether the job goes on without it.
     pub(super) fn goes_on_alone(&mut self) -> bool {
-        if self.stay.is_none() || !self.started || self.parting.dismissed {
+        if !self.started {
+            // A later psid knows nothing of it and starts it anew: there is nobody to be dismissed by.
+            self.stay = None;
+        }
+        if self.stay.is_none() || self.parting.dismissed {
             return false;
         }
         log!(Info, "keeper", "psid is gone; the job goes on");
