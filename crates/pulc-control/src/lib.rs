@@ -14,6 +14,7 @@ pub mod place;
 pub mod queue;
 pub mod stage;
 mod tie;
+pub mod who;
 
 pub use client::{Client, ClientSender, socket_name};
 pub use embedded::{embedded_name, embedded_names};

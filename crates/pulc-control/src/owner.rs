@@ -28,6 +28,11 @@ impl Owner {
         Some(Owner { uid, name: name.to_owned(), groups })
     }
 
+    /// The groups of whoever a job is of; none where nobody has said so.
+    pub fn groups_of(launch: &LaunchSpec) -> Vec<u32> {
+        Owner::of(launch).map(|owner| owner.groups).unwrap_or_default()
+    }
+
     pub fn put(&self, launch: &mut LaunchSpec) {
         Owner::take_out(launch);
         let groups: Vec<String> = self.groups.iter().map(ToString::to_string).collect();

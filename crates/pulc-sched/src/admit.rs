@@ -7,7 +7,9 @@ use crate::plan::in_networks_of;
 use crate::state::HISTORY_MAX;
 use pulc_base::param::Fixed;
 use pulc_control::network;
+use pulc_control::owner::Owner;
 use pulc_control::queue::JobSpec;
+use pulc_control::who::Who;
 
 /// Jobs that have not ended.
 pub const JOBS_MAX: usize = 100_000;
@@ -56,7 +58,7 @@ impl Controller {
             let Some(reservation) = self.state.reservations.get(name) else {
                 return Err(format!("there is no reservation {name:?}; see `pulc reserve`"));
             };
-            if !reservation.users.is_empty() && !reservation.users.contains(&user) {
+            if !Who::any(&reservation.users, user, || Owner::groups_of(&spec.launch)) {
                 return Err(format!("reservation {name:?} is not for user {user}"));
             }
         }

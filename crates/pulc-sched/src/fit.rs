@@ -3,7 +3,9 @@
 
 use pulc_base::NodeId;
 use pulc_control::network::Network;
+use pulc_control::owner::Owner;
 use pulc_control::queue::{Exclusive, JobSpec, Placed};
+use pulc_control::who::Who;
 use std::net::IpAddr;
 
 /// A node, with what may be had there.
@@ -19,7 +21,7 @@ pub struct Room {
     pub load_milli: u32,
     pub addresses: Vec<IpAddr>,
     pub features: Vec<String>,
-    /// Whose jobs may run there; everybody's if empty.
+    /// Whose jobs may run there, as [`Who`] has numbers; everybody's if empty.
     pub users: Vec<u32>,
     /// Whose jobs hold slots there now.
     pub held_by: Vec<u32>,
@@ -41,7 +43,7 @@ impl Room {
             && spec.features.iter().all(|feature| self.features.contains(feature))
             && spec.memory_mib.is_none_or(|mib| self.memory_mib >= mib)
             && spec.cores.is_none_or(|cores| self.cores >= cores)
-            && (self.users.is_empty() || self.users.contains(&user))
+            && Who::any(&self.users, user, || Owner::groups_of(&spec.launch))
     }
 
     /// Whether it has an address in one of these networks.
@@ -226,6 +228,13 @@ mod tests {
         let mut rooms = rooms.to_vec();
         rooms[1].users = vec![7];
         assert_eq!(dealt(&spec(4), &rooms), None);
+        // By one of the groups that the job says its user is in.
+        rooms[1].users = vec![Who::Group(40).number().unwrap()];
+        let mut job = spec(4);
+        for (groups, fits) in [(vec![], false), (vec![4, 41], false), (vec![4, 40], true)] {
+            Owner { uid: 1, name: "a".to_owned(), groups }.put(&mut job.launch);
+            assert_eq!(dealt(&job, &rooms).is_some(), fits);
+        }
         rooms[1].users = vec![1];
         rooms[1].occupy(1, 1, Exclusive::User);
         assert!(place(&spec(2), 2, &rooms[1..]).is_none());

@@ -9,9 +9,11 @@ use crate::report::Seen;
 use crate::state::{Change, Job, Verdict};
 use pulc_base::NodeId;
 use pulc_control::network;
+use pulc_control::owner::Owner;
 use pulc_control::queue::{
     After, Class, Dependency, Exclusive, JobNumber, JobSpec, JobState, Millis, Outcome, Placed, Target, Used,
 };
+use pulc_control::who::Who;
 use std::borrow::Cow;
 use std::cmp::Reverse;
 
@@ -131,7 +133,7 @@ impl Controller {
         let mut inside = spec.reservation.is_none();
         for reservation in self.state.reservations.values().filter(|reservation| touches(&reservation.nodes)) {
             let mine = spec.reservation.as_deref() == Some(reservation.name.as_str())
-                && (reservation.users.is_empty() || reservation.users.contains(&user));
+                && Who::any(&reservation.users, user, || Owner::groups_of(&spec.launch));
             let now_in_it = (reservation.from..reservation.until).contains(&self.now);
             if mine {
                 inside |= now_in_it;

@@ -2,6 +2,8 @@
 
 use super::{ask, fail, print, words};
 use pulc_control::queue::{NodePatch, QueueNode, QueueReply, QueueRequest, Reservation};
+use pulc_control::who::Who;
+use pulc_hal::os::account;
 use std::process::ExitCode;
 
 #[derive(clap::Args)]
@@ -31,8 +33,8 @@ pub struct NodeArgs {
     /// Features that jobs can ask for; empty for none
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     features: Option<Vec<String>>,
-    /// Users (numbers) whose jobs may run there; empty for everybody's
-    #[arg(long, value_name = "UID,…")]
+    /// Users, and groups as @GROUP, whose jobs may run there, by name or number; empty for everybody's
+    #[arg(long, value_name = "USER,@GROUP,…")]
     users: Option<String>,
 }
 
@@ -52,9 +54,9 @@ pub struct ReserveArgs {
     /// Until when
     #[arg(long, value_name = "MOMENT")]
     until: Option<String>,
-    /// Users (numbers) who may use it [default: whoever names it]
-    #[arg(long, value_name = "UID,…", value_delimiter = ',')]
-    users: Vec<u32>,
+    /// Users, and groups as @GROUP, who may use it, by name or number [default: whoever names it]
+    #[arg(long, value_name = "USER,@GROUP,…", value_delimiter = ',')]
+    users: Vec<String>,
     /// Remove it
     #[arg(long)]
     remove: bool,
@@ -93,7 +95,7 @@ pub fn node(args: NodeArgs) -> ExitCode {
         };
         let users = args.users.as_deref().map(|text| {
             let words = text.split(',').filter(|word| !word.is_empty());
-            words.map(|word| word.parse().map_err(|_| format!("{word:?} is no user's number"))).collect()
+            words.map(number_of).collect::<Result<Vec<u32>, String>>()
         });
         let features =
             args.features.map(|names| names.into_iter().filter(|name| !name.is_empty()).collect::<Vec<String>>());
@@ -125,7 +127,9 @@ pub fn reserve(args: ReserveArgs) -> ExitCode {
             (None, Some(until)) => words::moment(until, now)?,
             (None, None) => return Err("a reservation has an end; use --for TIME or --until MOMENT".to_owned()),
         };
-        Ok(Reservation { name, nodes: args.on, from, until, users: args.users })
+        let users =
+            args.users.iter().filter(|word| !word.is_empty()).map(|word| number_of(word)).collect::<Result<_, _>>()?;
+        Ok(Reservation { name, nodes: args.on, from, until, users })
     };
     print(made().and_then(|reservation| ask(QueueRequest::Reserve(reservation))).map(|_| String::new()))
 }
@@ -135,7 +139,11 @@ fn reservations(json: bool) -> Result<String, String> {
         return Err("the daemon gave an answer to another question; use the same pulc for both".to_owned());
     };
     if json {
-        return serde_json::to_string(&all).map(|text| text + "\n").map_err(|error| error.to_string());
+        let mut rows = serde_json::to_value(&all).map_err(|error| error.to_string())?;
+        for (row, one) in rows.as_array_mut().into_iter().flatten().zip(&all) {
+            row["users"] = whose(&one.users);
+        }
+        return Ok(format!("{rows}\n"));
     }
     if all.is_empty() {
         return Ok("no reservations\n".to_owned());
@@ -144,7 +152,7 @@ fn reservations(json: bool) -> Result<String, String> {
     let rows: Vec<Vec<String>> = all
         .into_iter()
         .map(|one| {
-            let users = one.users.iter().map(u32::to_string).collect();
+            let users = one.users.iter().map(|number| Who::of(*number).to_string()).collect();
             vec![
                 one.name,
                 words::date(one.from),
@@ -205,11 +213,63 @@ fn json(nodes: &[QueueNode]) -> String {
                 "load": f64::from(node.load_milli) / 1000.0,
                 "memory_mib": node.memory_mib,
                 "features": node.features,
-                "users": node.users,
+                "users": whose(&node.users),
                 "jobs": node.jobs,
                 "drained": node.drained,
             })
         })
         .collect();
     format!("{}\n", serde_json::Value::Array(rows))
+}
+
+/// `alice`, `1000`, `@physics`, `@100`, as it stands in a rule.
+fn number_of(word: &str) -> Result<u32, String> {
+    let who = match word.strip_prefix('@') {
+        Some(group) => Who::Group(match group.parse() {
+            Ok(gid) => gid,
+            Err(_) => account::group_by_name(group)
+                .map_err(|error| format!("group {group:?} cannot be looked up: {error}"))?
+                .ok_or_else(|| format!("there is no group {group:?} on this machine; a number would do, @100"))?,
+        }),
+        None => Who::User(match word.parse() {
+            Ok(uid) => uid,
+            Err(_) => account::by_name(word)
+                .map_err(|error| format!("user {word:?} cannot be looked up: {error}"))?
+                .map(|account| account.uid)
+                .ok_or_else(|| {
+                    format!("there is no user {word:?} on this machine; a number would do, or @GROUP for a group")
+                })?,
+        }),
+    };
+    who.number()
+}
+
+/// Users as numbers, groups as text.
+fn whose(list: &[u32]) -> serde_json::Value {
+    let value = |number: &u32| -> serde_json::Value {
+        match Who::of(*number) {
+            Who::User(uid) => uid.into(),
+            group @ Who::Group(_) => group.to_string().into(),
+        }
+    };
+    list.iter().map(value).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_and_groups_are_known_by_name_and_number() {
+        let who = |word: &str| number_of(word).map(Who::of);
+        assert_eq!([who("root"), who("0"), who("1000")], [0, 0, 1000].map(|uid| Ok(Who::User(uid))));
+        assert_eq!([who("@root"), who("@0"), who("@100")], [0, 0, 100].map(|gid| Ok(Who::Group(gid))));
+        for (word, why) in
+            [("no-such", "there is no user"), ("@no-such", "there is no group"), ("@", "there is no group")]
+        {
+            assert!(who(word).unwrap_err().contains(why), "{word}");
+        }
+        assert!(who("4294967295").unwrap_err().contains("too large"));
+        assert_eq!(whose(&[7, number_of("@8").unwrap()]), serde_json::json!([7, "@8"]));
+    }
 }

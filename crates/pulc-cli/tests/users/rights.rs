@@ -139,3 +139,42 @@ fn nobody_sees_or_touches_another_users_job_but_operators() {
     assert!(!steps.wait().unwrap().success());
     several.end();
 }
+
+#[test]
+fn nodes_and_reservations_are_for_groups_too() {
+    let Some(several) = Several::start("nodes_and_reservations_are_for_groups_too") else { return };
+    let nodes = several.as_user(0, BOB, &["nodes", "--json"]).expect_success().stdout;
+    let name =
+        |nth: usize| nodes.split("\"name\":").nth(nth).and_then(|rest| rest.split('"').nth(1)).unwrap().to_owned();
+    let (first, second) = (name(1), name(2));
+    // Alice is in that group.
+    several.as_user(1, OLGA, &["node", &second, "--users", "@61010,61005"]).expect_success();
+    let seen = several.as_user(0, BOB, &["nodes", "--queue", "--json"]).expect_success().stdout;
+    assert!(seen.contains("[\"@61010\",61005]"), "{seen}");
+    let there = ["-w", &second, "-D", "/", "-o", "/dev/null", "true"];
+    for host in 0..2 {
+        let number = several.submit(host, ALICE, &there);
+        several.wait_for(ALICE, &number, "COMPLETED");
+        let refused = several.as_user(host, BOB, &[&["submit"][..], &there].concat());
+        assert!(refused.code() != Some(0) && refused.stderr.contains("users"), "{refused:?}");
+    }
+    // Without a wish it runs where its user may.
+    let number = several.submit(1, BOB, &["-D", "/", "-o", "/dev/null", "true"]);
+    several.wait_for(BOB, &number, "COMPLETED");
+    assert!(several.as_user(0, BOB, &["job", &number]).stdout.contains(&first));
+    several.as_user(0, OLGA, &["node", &second, "--users", ""]).expect_success();
+    let number = several.submit(0, BOB, &there);
+    several.wait_for(BOB, &number, "COMPLETED");
+    let words = ["reserve", "hers", "-w", &second, "--for", "1h", "--users", "@61010"];
+    several.as_user(0, OLGA, &words).expect_success();
+    let shown = several.as_user(1, BOB, &["reserve"]).expect_success().stdout;
+    assert!(shown.contains("@61010"), "{shown}");
+    let inside = [&["--reservation", "hers"][..], &there].concat();
+    let refused = several.as_user(1, BOB, &[&["submit"][..], &inside].concat());
+    assert!(refused.code() != Some(0) && refused.stderr.contains("is not for user 61002"), "{refused:?}");
+    let number = several.submit(1, ALICE, &inside);
+    several.wait_for(ALICE, &number, "COMPLETED");
+    let wrong = several.as_user(0, OLGA, &["node", &second, "--users", "@no-such-group"]);
+    assert!(wrong.code() != Some(0) && wrong.stderr.contains("there is no group"), "{wrong:?}");
+    several.end();
+}

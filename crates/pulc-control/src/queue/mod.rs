@@ -265,7 +265,7 @@ pub struct NodePatch {
     /// Processes that the queue may start there; none again with `Some(None)`: as many as it has cores.
     pub slots: Option<Option<u32>>,
     pub features: Option<Vec<String>>,
-    /// Whose jobs may run there; everybody's if empty.
+    /// Whose jobs may run there, as [`crate::who::Who`] has numbers; everybody's if empty.
     pub users: Option<Vec<u32>>,
     /// Why nothing new is started there; none again with `Some(None)`.
     pub drained: Option<Option<String>>,
@@ -278,7 +278,7 @@ pub struct Reservation {
     pub nodes: Vec<String>,
     pub from: Millis,
     pub until: Millis,
-    /// Who may use it; whoever names it if empty.
+    /// Who may use it, as [`crate::who::Who`] has numbers; whoever names it if empty.
     pub users: Vec<u32>,
 }
 
