@@ -19,17 +19,21 @@ pub struct CancelArgs {
     /// Send SIGKILL at once instead of SIGTERM first
     #[arg(short = '9', long)]
     now: bool,
+    /// Tell what the jobs are now, as one JSON array
+    #[arg(long)]
+    json: bool,
 }
 
 pub fn cancel(args: CancelArgs) -> ExitCode {
     match targets(&args) {
         Ok(targets) if targets.is_empty() => {
             eprintln!("pulc: no job fits");
-            ExitCode::SUCCESS
+            if args.json { list::after(&[]) } else { ExitCode::SUCCESS }
         }
         Ok(targets) => {
             let kind = if args.now { StopKind::AtOnce } else { StopKind::Gently };
-            match ask(QueueRequest::Change { targets, verb: Verb::Cancel(kind) }) {
+            match ask(QueueRequest::Change { targets: targets.clone(), verb: Verb::Cancel(kind) }) {
+                Ok(_) if args.json => list::after(&targets),
                 Ok(_) => ExitCode::SUCCESS,
                 Err(why) => fail(&why),
             }

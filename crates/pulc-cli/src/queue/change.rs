@@ -1,6 +1,6 @@
 //! `pulc hold`, `release`, `suspend`, `resume`, `requeue`, `alter`: what is done with jobs that are there.
 
-use super::{ask, fail, words};
+use super::{ask, fail, list, words};
 use pulc_control::queue::{Class, QueueReply, QueueRequest, Target, Verb};
 use std::process::ExitCode;
 
@@ -9,6 +9,15 @@ pub struct Jobs {
     /// Numbers of jobs; 17 for all tasks of array 17, 17_3 for one of them
     #[arg(required = true)]
     jobs: Vec<Target>,
+    /// Tell what the jobs are now, as one JSON array
+    #[arg(long)]
+    json: bool,
+}
+
+impl Jobs {
+    fn done(&self) -> ExitCode {
+        if self.json { list::after(&self.jobs) } else { ExitCode::SUCCESS }
+    }
 }
 
 #[derive(clap::Args)]
@@ -23,7 +32,7 @@ pub struct AlterArgs {
     time: Option<String>,
 }
 
-pub fn alter(args: AlterArgs) -> ExitCode {
+pub fn alter(args: &AlterArgs) -> ExitCode {
     let limit = match args.time.as_deref().map(words::limit_ms).transpose() {
         Ok(limit) => limit,
         Err(why) => return fail(&why),
@@ -37,12 +46,12 @@ pub fn alter(args: AlterArgs) -> ExitCode {
             return fail(&why);
         }
     }
-    ExitCode::SUCCESS
+    args.jobs.done()
 }
 
-pub fn change(jobs: Jobs, verb: Verb) -> ExitCode {
-    match ask(QueueRequest::Change { targets: jobs.jobs, verb }) {
-        Ok(QueueReply::Done { .. }) => ExitCode::SUCCESS,
+pub fn change(jobs: &Jobs, verb: Verb) -> ExitCode {
+    match ask(QueueRequest::Change { targets: jobs.jobs.clone(), verb }) {
+        Ok(QueueReply::Done { .. }) => jobs.done(),
         Ok(_) => fail("the daemon gave an answer to another question; use the same pulc for both"),
         Err(why) => fail(&why),
     }

@@ -1,6 +1,6 @@
 //! `pulc queue`, `pulc job`, `pulc history`: jobs for people and, with `--json`, for programs.
 
-use super::{ask, print, words};
+use super::{ask, fail, print, words};
 use pulc_control::queue::{JobState, JobView, Placed, QueueReply, QueueRequest, Target};
 use std::process::ExitCode;
 
@@ -122,6 +122,18 @@ pub fn job(args: &JobArgs) -> ExitCode {
         }
         if jobs.len() > 1 { queue_table(&jobs) } else { jobs.iter().map(details).collect() }
     }))
+}
+
+/// What has become of jobs that something was done with, as one JSON array.
+pub fn after(targets: &[Target]) -> ExitCode {
+    let mut all = Vec::new();
+    for target in targets {
+        match jobs(QueueRequest::Job(*target)) {
+            Ok(jobs) => all.extend(jobs),
+            Err(why) => return fail(&why),
+        }
+    }
+    print(Ok(json(&all)))
 }
 
 pub fn history(args: &HistoryArgs) -> ExitCode {

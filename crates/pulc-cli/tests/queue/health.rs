@@ -1,6 +1,6 @@
 //! Health checks: a program on each node that keeps its node from work while it fails, and gives back only what it has taken.
 
-use crate::{cluster, end, job, nodes, submit, text, wait_for};
+use crate::{array, cluster, end, job, nodes, submit, text, wait_for};
 use pulc_testkit::{Host, wait_until};
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -71,7 +71,8 @@ fn a_node_whose_health_check_fails_gets_no_work_until_it_succeeds() {
     // One that is started at once is told so.
     let refused = host.pulc(&["run", "--hosts", sick, "true"]);
     assert!(refused.code() != Some(0), "{refused:?}");
-    host.pulc(&["hold", &once]).expect_success();
+    let held = host.pulc(&["hold", "--json", &once]).expect_success().stdout;
+    assert_eq!(array(&held).first().map(|job| job["held"] == true), Some(true), "{held}");
     host.pulc(&["undrain", sick]).expect_success();
     let at_once =
         wait_until(|| Some(host.pulc(&["run", "--hosts", sick, "true"])).filter(|run| !run.stderr.contains("no node")));
