@@ -1,8 +1,8 @@
-//! Frames whose body is copied to the sender's pool: one slot each, or, for parts of long messages, as many slots as are free next to each
+//! Frames whose body is copied to the sender's pool: one slot each, also for those that would fit the cells and are not short, or, for parts of long messages, as many slots as are free next to each
 //! other. Part of the device; `pool` lends the slots. Must never wait for a slot.
 
 use super::cells::Out;
-use super::layout::{HEAD_MAX, Kind, REFERENCE_BYTES, Reference};
+use super::layout::{CELLS_BODY_MAX, HEAD_MAX, Kind, REFERENCE_BYTES, Reference};
 use super::pair::{Home, Lent, Pair};
 use super::ring::header;
 use super::{Shm, cell};
@@ -62,6 +62,23 @@ impl Shm {
 }
 
 impl Pair {
+    /// Sends a frame that fits the cells: in them if its body is short or no slot of the pool is free, else through the pool.
+    #[inline(always)]
+    pub(super) fn send_short_or_pool(
+        &mut self,
+        board: &Board,
+        home: &mut Home,
+        parts: [&[u8]; 2],
+    ) -> Result<(), SendError> {
+        if parts[1].len() > CELLS_BODY_MAX {
+            match self.send_pool(Some(board), home, parts, 1) {
+                Err(SendError::Again) => {}
+                other => return other.map(|_| ()),
+            }
+        }
+        self.send_short(board, home, parts)
+    }
+
     /// Sends a frame whose body is copied to the pool: as much of `parts[1]` as lies in `wanted` slots, or in fewer where no more are free
     /// next to each other, but at least one slot's; how much. The first part goes into the cells if it fits there. Without a `board`
     /// nobody is rung.
@@ -112,9 +129,56 @@ impl Pair {
 #[cfg(test)]
 mod tests {
     use super::super::ShmConfig;
+    use super::super::layout::CELLS_PAYLOAD_MAX;
     use super::super::tests::{Inbox, joined};
     use super::*;
-    use crate::device::Device;
+    use crate::device::{Device, Frame, PeerFault, Sink};
+
+    /// What arrives, in order: whether it was in shared memory, and its bytes.
+    #[derive(Default)]
+    struct Places(Vec<(bool, Vec<u8>)>);
+
+    impl Sink for Places {
+        fn frame(&mut self, _: Peer, frame: Frame<'_>) {
+            let is_shared = matches!(frame, Frame::Shared(_));
+            let mut bytes = vec![0; frame.len()];
+            match frame {
+                Frame::Private(private) => bytes.copy_from_slice(private),
+                Frame::Shared(shared) => shared.copy_range_to(0, &mut bytes),
+            }
+            self.0.push((is_shared, bytes));
+        }
+
+        fn peer_failed(&mut self, _: Peer, why: PeerFault) {
+            panic!("an honest peer was given up: {why}");
+        }
+    }
+
+    #[test]
+    fn frames_that_fit_the_cells_go_through_the_pool_if_they_are_long_and_it_has_a_slot() {
+        let config = ShmConfig { pool_bytes: 16 << 10, slot_bytes: 4096, ..ShmConfig::default() };
+        let (mut a, mut b, b_at_a, _) = joined(config);
+        let (all, head) = (a.home.pool.free(), [7; 16]);
+        for len in [0, 1, CELLS_BODY_MAX, CELLS_BODY_MAX + 1, CELLS_PAYLOAD_MAX - head.len()] {
+            let body: Vec<u8> = (0..len).map(|i| i as u8).collect();
+            let (mut sent, mut places) = (0, Places::default());
+            // One peer never gets all slots, and the cells have room for a frame more than the slots that it gets.
+            while sent <= all && a.send_short(b_at_a, [&head, &body]).is_ok() {
+                sent += 1;
+            }
+            while b.poll(&mut places, 64) > 0 {}
+            let whole = [&head[..], &body].concat();
+            assert!(sent > 0 && places.0.len() == sent, "{len} bytes: {sent} sent, {} arrived", places.0.len());
+            assert!(places.0.iter().all(|(_, bytes)| *bytes == whole), "{len} bytes");
+            let by_pool = places.0.iter().take_while(|(is_shared, _)| *is_shared).count();
+            let goes_by_pool = len > CELLS_BODY_MAX;
+            assert_eq!(by_pool > 0, goes_by_pool, "{len} bytes");
+            assert!(by_pool < sent, "{len} bytes: without a slot they go in cells");
+            assert!(places.0[by_pool..].iter().all(|(is_shared, _)| !*is_shared), "{len} bytes");
+            a.collect_credit();
+            assert_eq!(a.home.pool.free(), all, "every slot is home again");
+        }
+    }
 
     #[test]
     fn a_body_sent_in_beginnings_of_any_length_arrives_whole_and_every_slot_comes_home() {

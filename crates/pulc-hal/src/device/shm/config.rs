@@ -1,7 +1,7 @@
 //! What of this device can be set, with safe defaults. Read once at start-up by the handler.
 
 use super::arena::Arena;
-use super::layout::{CELL_PAYLOAD, CELLS, CELLS_PAYLOAD_MAX};
+use super::layout::{CELL_PAYLOAD, CELLS, CELLS_BODY_MAX, CELLS_PAYLOAD_MAX};
 use super::reading::PART_MAX;
 use crate::board::SLOTS_MAX;
 use crate::os::bell::Bell;
@@ -119,9 +119,14 @@ pub const FIXED: &[Fixed] = &[
     Fixed { name: "channel_cells", value: CELLS as u64, text: "cells of 64 bytes in one direction of a channel" },
     Fixed { name: "cell_payload_bytes", value: CELL_PAYLOAD as u64, text: "bytes of a frame that one cell holds" },
     Fixed {
+        name: "cells_body_max_bytes",
+        value: CELLS_BODY_MAX as u64,
+        text: "longest body that travels in cells; longer ones go through the pool while it has slots",
+    },
+    Fixed {
         name: "cells_payload_max_bytes",
         value: CELLS_PAYLOAD_MAX as u64,
-        text: "longest frame that travels in cells; longer ones go through the pool",
+        text: "longest frame that travels in cells while the pool has no slots; longer ones wait for a slot",
     },
     Fixed {
         name: "memory_part_max_bytes",

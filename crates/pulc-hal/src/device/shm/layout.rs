@@ -33,6 +33,9 @@ pub const CELL_PAYLOAD: usize = 56;
 pub const FRAME_CELLS_MAX: usize = 16;
 /// Most bytes in the cells of one frame.
 pub const CELLS_PAYLOAD_MAX: usize = FRAME_CELLS_MAX * CELL_PAYLOAD;
+/// Longer bodies go through the pool while it has slots: from here on that is faster. Filling many cells takes their lines from their last
+/// reader one by one; a slot's lines are asked for all together, and a frame before.
+pub const CELLS_BODY_MAX: usize = 2 * CELL_PAYLOAD;
 /// A consumer publishes its credit when it owes this many cells.
 pub const CREDIT_BATCH: u32 = CELLS / 4;
 

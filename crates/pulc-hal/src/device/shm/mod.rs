@@ -332,7 +332,7 @@ impl Device for Shm {
             return Err(SendError::TooLong { len, max: CELLS_PAYLOAD_MAX });
         }
         let Some(Some(pair)) = self.pairs.get_mut(to.0 as usize) else { return Err(SendError::PeerGone) };
-        let result = pair.send_short(&self.board, &mut self.home, parts);
+        let result = pair.send_short_or_pool(&self.board, &mut self.home, parts);
         self.sent(result, len)
     }
 
