@@ -87,6 +87,13 @@ pub(crate) struct Place {
     pub released: bool,
 }
 
+impl Place {
+    /// Whether its end is more than a status.
+    pub fn is_faulty_or_generalized(&self) -> bool {
+        self.error.is_some() || self.generalized.is_some()
+    }
+}
+
 const FREE: Place = Place {
     phase: Phase::Free,
     work: Work::None,
@@ -287,6 +294,35 @@ impl Requests {
         (place.status.bytes, place.status.cancelled) = (len as u64, false);
         place.work = Work::None;
         self.schedule_news |= place.of_schedule;
+        true
+    }
+
+    /// As [`Requests::land`] of a request that is waited for at this moment: how it ends is told, and its place is free. Where more than that is
+    /// to be done it ends as others do, and whoever waits takes it.
+    #[inline]
+    pub fn land_for_good(
+        &mut self,
+        index: u32,
+        src: Rank,
+        tag: i32,
+        len: usize,
+        words: &[u64],
+        tell: impl FnOnce(&Status),
+    ) -> bool {
+        let Some(place) = self.places.get_mut(index as usize) else { return false };
+        let Work::Recv(Recv { data: Data::Flat { at, len: room }, senders: None, .. }) = &place.work else {
+            return self.land(index, src, tag, len, words);
+        };
+        let is_plain = len <= *room && !place.released && place.persistent.is_none() && !place.of_schedule;
+        if !is_plain {
+            return self.land(index, src, tag, len, words);
+        }
+        at.write_words(len, words);
+        tell(&Status { source: src.0 as i32, tag, error: 0, bytes: len as u64, cancelled: false });
+        (place.phase, place.comm) = (Phase::Free, Comm::NULL);
+        // A receive into one piece of memory from senders without names of their own: there is nothing to drop.
+        std::mem::forget(std::mem::replace(&mut place.work, Work::None));
+        self.free.push(index);
         true
     }
 

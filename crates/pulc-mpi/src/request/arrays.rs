@@ -19,21 +19,24 @@ pub fn waitall(requests: &mut [Request], each: Each<'_>) -> Result<()> {
     let process = world::process()?;
     let mut guard = process.lock();
     let under_way = check(matcher(&mut guard.engine), requests)?;
-    let mut at = 0;
-    let waited: &[Request] = requests;
     // With nothing to wait for it still makes progress for others.
-    if under_way == 0 || !sweep::all_shortly(process, &mut guard, waited, under_way) {
-        ((), guard) = wait_until(process, guard, For::All(waited), |table| {
-            while let Some(request) = waited.get(at) {
-                if is_active(table, *request) {
-                    return None;
-                }
-                at += 1;
-            }
-            Some(())
-        });
+    let swept = if under_way == 0 { 0 } else { sweep::all_shortly(process, &mut guard, requests, each) };
+    let rest = &mut requests[swept..];
+    if rest.is_empty() && under_way > 0 {
+        return Ok(());
     }
-    take_all(guard, requests, each)
+    let mut at = 0;
+    let waited: &[Request] = rest;
+    ((), guard) = wait_until(process, guard, For::All(waited), |table| {
+        while let Some(request) = waited.get(at) {
+            if is_active(table, *request) {
+                return None;
+            }
+            at += 1;
+        }
+        Some(())
+    });
+    take_all(guard, rest, swept, each)
 }
 
 /// Whether all are complete; then as [`waitall`].
@@ -44,7 +47,7 @@ pub fn testall(requests: &mut [Request], each: Each<'_>) -> Result<bool> {
         let table = matcher(&mut guard.engine);
         check(table, requests)?;
         if !requests.iter().any(|request| is_active(table, *request)) {
-            return take_all(guard, requests, each).map(|()| true);
+            return take_all(guard, requests, 0, each).map(|()| true);
         }
         if round == 0 {
             progress(process, guard);
@@ -162,6 +165,22 @@ fn take_plain(table: &mut Matcher, request: &mut Request, tell: impl FnOnce(&Sta
     is_plain
 }
 
+/// The same of all that functions of the program and faults have no part in.
+#[inline]
+pub(super) fn take_simple(table: &mut Matcher, request: &mut Request, mut tell: impl FnMut(&Status)) -> bool {
+    if take_plain(table, request, &mut tell) {
+        return true;
+    }
+    match table.look_up(*request) {
+        Ok(Known::Nothing) => tell(&Status::EMPTY),
+        Ok(Known::Done(index)) if !table.requests.place(index).is_faulty_or_generalized() => {
+            tell(&take(table, request).unwrap_or(Taken::EMPTY).status);
+        }
+        _ => return false,
+    }
+    true
+}
+
 /// Takes the result of a request that is not active; the handle is null afterwards unless it is persistent. `None`: there was
 /// nothing to complete.
 fn take(table: &mut Matcher, request: &mut Request) -> Option<Taken> {
@@ -187,12 +206,13 @@ fn take_one(mut guard: Guard<'_>, requests: &mut [Request], found: Option<usize>
     taken.into_result().map(|status| (at as i32, status))
 }
 
-fn take_all(mut guard: Guard<'_>, requests: &mut [Request], each: Each<'_>) -> Result<()> {
+/// Takes the results of the last requests of an array, which begin at its place `first`.
+fn take_all(mut guard: Guard<'_>, requests: &mut [Request], first: usize, each: Each<'_>) -> Result<()> {
     let mut failed = None;
     // Results that need the program's own functions come after the lock is free.
     let mut later = Vec::new();
     let table = matcher(&mut guard.engine);
-    for (at, request) in requests.iter_mut().enumerate() {
+    for (at, request) in (first..).zip(requests.iter_mut()) {
         if take_plain(table, request, |status| each(at, status)) {
             continue;
         }

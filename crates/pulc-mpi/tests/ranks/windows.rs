@@ -3,7 +3,7 @@
 
 use crate::values::{INT, Values, WORLD, place};
 use pulc_mpi::call;
-use pulc_mpi::consts::{ANY_SOURCE, ANY_TAG};
+use pulc_mpi::consts::{ANY_SOURCE, ANY_TAG, PROC_NULL};
 use pulc_mpi::error::Class;
 use pulc_mpi::handle::{Comm, Request};
 use pulc_mpi::status::Status;
@@ -54,6 +54,7 @@ pub fn play() {
         call::barrier(WORLD).unwrap();
     }
     too_short(me);
+    among_others(me);
 }
 
 fn send<'a>(comms: &[Comm; 2], messages: impl Iterator<Item = &'a Planned>, random: &mut Chance) {
@@ -142,4 +143,54 @@ fn too_short(me: i32) {
         1 => (0..3).for_each(|_| call::send(out.addr(), 2, INT, 0, 5, WORLD).unwrap()),
         _ => {}
     }
+}
+
+/// Receives among requests that are null, persistent, or not started, and one from nobody: each ends as it does alone (MPI-5.0, 3.7.5, 3.9).
+fn among_others(me: i32) {
+    const COUNT: usize = 70;
+    const TAG: i32 = 6;
+    let awaited = |at: usize| !matches!(at % 7, 0 | 2 | 4);
+    if me == 1 {
+        for round in 0..2 {
+            for at in (0..COUNT).filter(|at| awaited(*at)) {
+                let mut out = Values::of(&[(round * COUNT + at) as i32]);
+                call::send(out.addr(), 1, INT, 0, TAG, WORLD).unwrap();
+            }
+        }
+    }
+    if me != 0 {
+        return;
+    }
+    let mut into: Vec<Values> = (0..COUNT).map(|_| Values::filled(-1, 1)).collect();
+    let mut kept = vec![Request::NULL; COUNT];
+    for (at, values) in into.iter_mut().enumerate().filter(|(at, _)| matches!(at % 7, 1 | 2)) {
+        kept[at] = call::recv_init(values.addr(), 1, INT, 1, TAG, WORLD).unwrap();
+    }
+    for round in 0..2 {
+        let mut all = kept.clone();
+        for (at, values) in into.iter_mut().enumerate() {
+            match at % 7 {
+                0 | 2 => {}
+                1 => call::start(&mut all[at]).unwrap(),
+                4 => all[at] = call::irecv(values.addr(), 1, INT, PROC_NULL, TAG, WORLD).unwrap(),
+                _ => all[at] = call::irecv(values.addr(), 1, INT, 1, TAG, WORLD).unwrap(),
+            }
+        }
+        let mut told = vec![None; COUNT];
+        call::waitall(&mut all, &mut |at, status| assert!(told[at].replace(*status).is_none(), "{at} told twice"))
+            .unwrap();
+        assert_eq!(all, kept, "those that persist stay, the others are null");
+        for (at, values) in into.iter_mut().enumerate() {
+            let status = told[at].expect("each is told");
+            let expected = match at % 7 {
+                4 => (PROC_NULL, 0),
+                _ if awaited(at) => (1, 4),
+                _ => (ANY_SOURCE, 0),
+            };
+            assert_eq!((status.source, status.bytes), expected, "place {at}");
+            let number = if awaited(at) { (round * COUNT + at) as i32 } else { -1 };
+            assert_eq!(values.get(), [number], "place {at}");
+        }
+    }
+    kept.iter_mut().filter(|request| !request.is_null()).for_each(|request| call::request_free(request).unwrap());
 }
