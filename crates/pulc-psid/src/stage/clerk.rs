@@ -7,6 +7,7 @@ use super::deliver::{deliver, deliver_from};
 use super::give_back::list;
 use super::known::{Known, Whose};
 use super::place::{self, Step};
+use super::users::is_kept;
 use super::{TICK, executable};
 use crate::error::shortage;
 use pulc_base::boot;
@@ -153,8 +154,52 @@ fn read(path: &Path, mut pipe: File, line: &Seqpacket) -> Result<(), String> {
     Ok(())
 }
 
+/// Into a directory beside those of jobs, which is made if there is none. Everybody may make some there and sees what jobs there are: one that
+/// somebody else has made, or may write to, is not used.
 fn keep(from: &Path, to: &Path) -> io::Result<()> {
+    use std::os::unix::fs::MetadataExt as _;
     fs::symlink_metadata(from)?;
+    // The outermost first; one that is called so inside of it is as harmless as that is.
+    let mut own: Vec<&Path> = to.ancestors().skip(1).filter(|above| is_kept(above)).collect();
+    own.reverse();
+    if own.is_empty() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for directory in own {
+        super::store::make_directory(directory)?;
+        let data = fs::symlink_metadata(directory)?;
+        if !data.is_dir() || data.uid() != rustix::process::geteuid().as_raw() || data.mode() & 0o022 != 0 {
+            return Err(io::Error::other(format!("{} is not this user's alone", directory.display())));
+        }
+    }
     to.parent().map_or(Ok(()), super::store::make_directory)?;
     fs::rename(from, to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn what_is_kept_goes_to_a_directory_of_the_users_alone() {
+        let rooms = std::env::temp_dir().join(format!("pulc-clerk-{}", std::process::id()));
+        fs::create_dir_all(&rooms).unwrap();
+        let from = rooms.join("result");
+        let kept = |job: &str| rooms.join(format!("kept-{job}"));
+        let result = |job: &str| kept(job).join("below").join("result");
+        fs::write(&from, "all").unwrap();
+        // Made by somebody before: everybody may write there, or it leads elsewhere.
+        fs::create_dir(kept("open")).unwrap();
+        fs::set_permissions(kept("open"), fs::Permissions::from_mode(0o777)).unwrap();
+        std::os::unix::fs::symlink(&rooms, kept("link")).unwrap();
+        for job in ["open", "link"] {
+            assert!(keep(&from, &result(job)).is_err(), "{job}");
+        }
+        assert!(keep(&from, &rooms.join("elsewhere").join("result")).is_err());
+        keep(&from, &result("own")).unwrap();
+        assert_eq!(fs::read_to_string(result("own")).unwrap(), "all");
+        assert_eq!(fs::metadata(kept("own")).unwrap().permissions().mode() & 0o777, 0o700);
+        fs::remove_dir_all(&rooms).unwrap();
+    }
 }
